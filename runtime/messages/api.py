@@ -1,0 +1,268 @@
+"""Host <-> its own clients (window, terminal): the private admin API.
+
+JSON over HTTP on the private listener, `Authorization: Bearer <token>` from `host.json`. Errors are a `Failure`
+with its status. Streams are server-sent events whose `data` is one tagged struct of the unions below.
+
+===========================  ==================================================================
+GET    /admin/status         `Status`
+GET    /admin/events         stream of `HostEvent`; begins with one `Snapshot`
+GET    /admin/models         list of `InstalledModel`
+POST   /admin/models/load    `LoadRequest` -> `LoadedModel` at once (202); progress comes as events
+POST   /admin/models/unload  `UnloadRequest` -> 204
+POST   /admin/chat           `ChatRequest` -> stream of `ChatEvent`; closing it cancels
+POST   /admin/count          `CountRequest` -> `CountAnswer`
+GET    /admin/hardware       `HardwareSample`
+GET    /admin/api            `ApiState`
+PUT    /admin/api            `ApiOptions` -> `ApiState` (starts, stops or moves the public listener)
+POST   /admin/keys           `NewKey` -> `NewKeyAnswer` (the key is shown this once)
+DELETE /admin/keys/{name}    204
+POST   /admin/shutdown       204, then the host ends
+GET    /admin/openapi.json   all of this, for machines
+===========================  ==================================================================
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from runtime.errors import Failure
+from runtime.messages.hardware import HardwareSample
+from runtime.messages.shared import DeltaKind, FinishReason, Message, ModelFacts, Timings, Usage
+from runtime.options import ApiOptions, GenerateOptions, LoadOptions
+
+ModelKind = Literal["chat", "embedding", "projector", "other"]
+ModelState = Literal["loading", "ready", "restarting", "failed", "unloading"]
+
+
+class HostFile(msgspec.Struct, frozen=True):
+    """Contents of `run/host.json`: how to reach the private listener."""
+
+    address: str
+    token: str
+    pid: int
+    version: str
+
+
+class InstalledModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model on disk. `id` is what the API calls it; `problem` says why it cannot be loaded, if so."""
+
+    id: str
+    name: str
+    path: str
+    size_bytes: int
+    kind: ModelKind = "chat"
+    publisher: str = ""
+    architecture: str = ""
+    quantization: str = ""
+    n_params: int | None = None
+    n_ctx_train: int | None = None
+    n_layer: int | None = None
+    licence: str = ""
+    starter: bool = False
+    created_s: float = 0.0
+    problem: str = ""
+
+
+class EngineSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Live figures of a loaded model, once a second while it generates and once when it comes to rest."""
+
+    generation_tps: float = 0.0
+    prompt_tps: float = 0.0
+    active: int = 0
+    waiting: int = 0
+    kv_used: int = 0
+    kv_total: int = 0
+    resident_bytes: int = 0
+    step_age_s: float = 0.0
+    decode_share: float = 0.0
+
+
+class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model that has, gets or had a worker. `fraction` is the load progress, 0..1."""
+
+    id: str
+    name: str
+    state: ModelState
+    fraction: float = 0.0
+    stage: str = ""
+    facts: ModelFacts | None = None
+    options: LoadOptions = LoadOptions()
+    failure: Failure | None = None
+    engine: EngineSample = EngineSample()
+    pid: int | None = None
+    restarts: int = 0
+
+
+class ApiKeyInfo(msgspec.Struct, frozen=True):
+    """A key by name; the key itself is never told again."""
+
+    name: str
+    created_s: float
+
+
+class ApiState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The public API as it is now. `addresses` are base URLs that answer; `problem` says why it is not on."""
+
+    options: ApiOptions
+    running: bool
+    addresses: tuple[str, ...] = ()
+    keys: tuple[ApiKeyInfo, ...] = ()
+    problem: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The host at a glance."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    data_dir: str
+    models: tuple[LoadedModel, ...]
+    api: ApiState
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+class LoadRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Load a model by id or path. With `replace`, the others are unloaded first."""
+
+    model: str
+    options: LoadOptions = LoadOptions()
+    replace: bool = True
+
+
+class UnloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unload by id."""
+
+    model: str
+
+
+class ChatRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One turn from the window or the terminal. `continue_last` goes on writing the last assistant message."""
+
+    model: str
+    messages: tuple[Message, ...]
+    options: GenerateOptions = GenerateOptions()
+    continue_last: bool = False
+
+
+class CountRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many tokens would this conversation be?"""
+
+    model: str
+    messages: tuple[Message, ...]
+
+
+class CountAnswer(msgspec.Struct, frozen=True):
+    """Tokens of the rendered conversation and the context they must fit in."""
+
+    n_tokens: int
+    n_ctx: int
+
+
+class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Make an API key of this name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[\w .-]+$")]
+
+
+class NewKeyAnswer(msgspec.Struct, frozen=True):
+    """The new key, shown this once."""
+
+    name: str
+    key: str
+
+
+# --- streams ----------------------------------------------------------------------------------------------
+
+
+class ChatQueued(msgspec.Struct, frozen=True, tag="queued"):
+    """Waiting; `position` counts from 1."""
+
+    position: int
+
+
+class ChatProgress(msgspec.Struct, frozen=True, tag="progress", omit_defaults=True):
+    """Reading the prompt. `dropped_turns` of the oldest turns were left out by the context policy."""
+
+    done: int
+    total: int
+    cached: int = 0
+    dropped_turns: int = 0
+
+
+class ChatDelta(msgspec.Struct, frozen=True, tag="delta", omit_defaults=True):
+    """New text."""
+
+    kind: DeltaKind
+    text: str
+    choice: int = 0
+    n_tokens: int = 0
+
+
+class ChatFinished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
+    """The answer is complete."""
+
+    reasons: tuple[FinishReason, ...]
+    usage: Usage
+    timings: Timings
+    model: str = ""
+
+
+class ChatFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The answer ended with an error; what was streamed before stays."""
+
+    failure: Failure
+
+
+ChatEvent = ChatQueued | ChatProgress | ChatDelta | ChatFinished | ChatFailed
+
+
+class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
+    """First event of `/admin/events`: all that later events change."""
+
+    status: Status
+    installed: tuple[InstalledModel, ...]
+    hardware: HardwareSample | None = None
+
+
+class ModelChanged(msgspec.Struct, frozen=True, tag="model"):
+    """A loaded model's state, progress or figures changed."""
+
+    model: LoadedModel
+
+
+class ModelGone(msgspec.Struct, frozen=True, tag="model_gone"):
+    """A model was unloaded."""
+
+    id: str
+
+
+class InstalledChanged(msgspec.Struct, frozen=True, tag="installed"):
+    """What is on disk changed."""
+
+    installed: tuple[InstalledModel, ...]
+
+
+class ApiChanged(msgspec.Struct, frozen=True, tag="api"):
+    """The public API went on, off or elsewhere."""
+
+    api: ApiState
+
+
+class HardwareChanged(msgspec.Struct, frozen=True, tag="hardware"):
+    """A new reading, once a second."""
+
+    sample: HardwareSample
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice"):
+    """Something a person should know: a worker was restarted, a load got less than asked for."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+HostEvent = Snapshot | ModelChanged | ModelGone | InstalledChanged | ApiChanged | HardwareChanged | Notice

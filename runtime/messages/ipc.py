@@ -1,0 +1,214 @@
+"""Host <-> worker. A worker is one process that runs one model.
+
+Order: the worker connects and sends `Hello`; the host answers `Load`; the worker sends `LoadProgress` and then
+`Ready` or `LoadFailed` (and ends). Every request ends with exactly one of `Finished`, `Failed`, `Embedded` or
+`Counted`; when the worker dies the supervisor makes the `Failed`. `Cancel` is idempotent and may come late.
+"""
+
+import msgspec
+
+from runtime.errors import Failure
+from runtime.messages.shared import (
+    DeltaKind,
+    FinishReason,
+    Message,
+    ModelFacts,
+    PositionLogprobs,
+    Timings,
+    Usage,
+)
+from runtime.options import GenerateOptions, LoadOptions
+
+PROTOCOL_VERSION = 1
+
+
+# --- host -> worker ---------------------------------------------------------------------------------------
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Load this file; the only message that may follow `Hello`."""
+
+    path: str
+    options: LoadOptions = LoadOptions()
+
+
+class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Generate from a conversation (`messages`) or from plain text or tokens.
+
+    Exactly one of `messages`, `prompt`, `prompt_tokens` is set. `from_window` takes the reserved place in the
+    queue, so that a flood of API requests cannot lock the person out. `continue_last` goes on writing the last
+    assistant message instead of opening a new turn.
+    """
+
+    request_id: str
+    messages: tuple[Message, ...] | None = None
+    prompt: str | None = None
+    prompt_tokens: tuple[int, ...] | None = None
+    options: GenerateOptions = GenerateOptions()
+    from_window: bool = False
+    continue_last: bool = False
+
+
+class Embed(msgspec.Struct, frozen=True, tag=True):
+    """Embed each input (text or tokens), in order."""
+
+    request_id: str
+    inputs: tuple[str | tuple[int, ...], ...]
+
+
+class Count(msgspec.Struct, frozen=True, tag=True):
+    """Count the tokens of a rendered conversation, without generating."""
+
+    request_id: str
+    messages: tuple[Message, ...]
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Stop a request between two steps; its sequence stays reusable. Unknown ids are ignored."""
+
+    request_id: str
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag=True):
+    """End the process: finish what runs for at most `drain_s`, then end the rest as cancelled."""
+
+    drain_s: float = 0.0
+
+
+ToWorker = Load | Generate | Embed | Count | Cancel | Shutdown
+
+
+# --- worker -> host ---------------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """First message: who connects. A wrong token or version ends the connection."""
+
+    token: str
+    pid: int
+    protocol_version: int = PROTOCOL_VERSION
+
+
+class LoadProgress(msgspec.Struct, frozen=True, tag=True):
+    """`fraction` in 0..1, as llama.cpp's own progress callback reports it; at most 20 a second."""
+
+    stage: str
+    fraction: float
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The model is loaded and takes requests."""
+
+    facts: ModelFacts
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag=True):
+    """The load failed; the process ends after this."""
+
+    failure: Failure
+
+
+class Queued(msgspec.Struct, frozen=True, tag=True):
+    """The request waits; `position` counts from 1."""
+
+    request_id: str
+    position: int
+
+
+class PromptProgress(msgspec.Struct, frozen=True, tag=True):
+    """The prompt is being read: `done` of `total` tokens, `cached` of them without decoding.
+
+    `dropped_turns` says how many of the oldest turns were left out by the context policy.
+    """
+
+    request_id: str
+    done: int
+    total: int
+    cached: int
+    dropped_turns: int = 0
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True):
+    """New text of one choice of one request. Always whole UTF-8."""
+
+    request_id: str
+    choice: int
+    kind: DeltaKind
+    text: str
+    n_tokens: int = 0
+    logprobs: tuple[PositionLogprobs, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True, tag=True):
+    """All new text of one engine step."""
+
+    deltas: tuple[Delta, ...]
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """The request is done. `reasons[i]` and `stop_strings[i]` belong to choice i; "" is no stop string."""
+
+    request_id: str
+    reasons: tuple[FinishReason, ...]
+    usage: Usage
+    timings: Timings
+    stop_strings: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The request ended with an error."""
+
+    request_id: str
+    failure: Failure
+
+
+class Embedded(msgspec.Struct, frozen=True, tag=True):
+    """One vector an input, float32 little-endian [n_embd], L2-normalised."""
+
+    request_id: str
+    vectors: tuple[bytes, ...]
+    usage: Usage
+
+
+class Counted(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `Count`."""
+
+    request_id: str
+    n_tokens: int
+    n_ctx: int
+
+
+class Health(msgspec.Struct, frozen=True, tag=True):
+    """Sent once a second by a thread of its own, so that a stuck engine still reports its age.
+
+    `step_age_s` is the time since the engine thread last finished a step or an idle tick;
+    `step_limit_s` the age above which it counts as stuck (grows with the batch).
+    """
+
+    step_age_s: float
+    step_limit_s: float
+    active: int
+    waiting: int
+    kv_used: int
+    kv_total: int
+    resident_bytes: int
+    host_cache_bytes: int
+    decode_share: float
+    generated_tokens: int
+    prompt_tokens: int
+
+
+FromWorker = (
+    Hello
+    | LoadProgress
+    | Ready
+    | LoadFailed
+    | Queued
+    | PromptProgress
+    | Step
+    | Finished
+    | Failed
+    | Embedded
+    | Counted
+    | Health
+)

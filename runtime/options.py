@@ -1,0 +1,147 @@
+"""Every option a person or program can set, declared once: type, default, range, unit and sentence.
+
+The declaration feeds the check at each door, the command line, the window's inspector and the documents.
+An option whose value is `None` is automatic: it is stored as automatic, and the value it last resolved to is
+told beside it (`runtime.messages.ipc.ModelFacts.resolved`).
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+MAX_STOPS = 16
+MAX_LOGIT_BIAS = 1024
+MAX_CHOICES = 16
+MAX_TOP_LOGPROBS = 20
+
+
+def _meta(title: str, text: str, unit: str = "none", **bounds: Any) -> Meta:  # noqa: ANN401 - passed on to Meta
+    return Meta(title=title, description=text, extra={"unit": unit}, **bounds)
+
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+FlashAttention = Literal["auto", "on", "off"]
+ContextPolicy = Literal["stop", "drop_oldest"]
+
+
+class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a model is loaded. `None` is automatic."""
+
+    n_ctx: Annotated[
+        int | None,
+        _meta("Context length", "Tokens of each conversation the model can see at once.", "tokens", ge=256),
+    ] = None
+    n_parallel: Annotated[
+        int | None,
+        _meta("Parallel slots", "Conversations that can generate at the same time.", ge=1, le=256),
+    ] = None
+    n_gpu_layers: Annotated[
+        int | None,
+        _meta("GPU layers", "Layers of the model kept on the GPU.", "layers", ge=0, le=10_000),
+    ] = None
+    n_batch: Annotated[int | None, _meta("Batch", "Most tokens in one decode call.", "tokens", ge=32, le=16_384)] = None
+    n_ubatch: Annotated[
+        int | None, _meta("Micro-batch", "Most tokens computed at once.", "tokens", ge=32, le=16_384)
+    ] = None
+    n_threads: Annotated[int | None, _meta("Threads", "CPU threads of the engine.", ge=1, le=1024)] = None
+    type_k: Annotated[KvType, _meta("K cache type", "Number format of the K half of the KV cache.")] = "f16"
+    type_v: Annotated[
+        KvType, _meta("V cache type", "Number format of the V half; below f16 needs flash attention.")
+    ] = "f16"
+    flash_attn: Annotated[FlashAttention, _meta("Flash attention", "Faster attention with less memory.")] = "auto"
+    host_cache_bytes: Annotated[
+        int,
+        _meta(
+            "Prompt cache",
+            "Most memory kept for conversations that lost their slot, so that they go on without reading anew.",
+            "bytes",
+            ge=0,
+        ),
+    ] = 512 * 1024 * 1024
+    max_waiting: Annotated[
+        int,
+        _meta("Queue", "Requests that may wait; one more is refused with a time to come back.", ge=0, le=10_000),
+    ] = 32
+
+
+class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How the next token is chosen. Names and meanings are llama.cpp's."""
+
+    temperature: Annotated[float, _meta("Temperature", "0 always takes the likeliest token.", ge=0, le=10)] = 0.8
+    dynatemp_range: Annotated[
+        float,
+        _meta("Dynamic range", "Temperature moves this far up and down with the model's certainty.", ge=0, le=10),
+    ] = 0.0
+    dynatemp_exponent: Annotated[
+        float, _meta("Dynamic exponent", "How certainty maps to temperature.", ge=0, le=10)
+    ] = 1.0
+    top_k: Annotated[int, _meta("Top K", "Keep the K likeliest tokens; 0 keeps all.", "tokens", ge=0)] = 40
+    top_p: Annotated[float, _meta("Top P", "Keep the likeliest tokens up to this probability.", ge=0, le=1)] = 0.95
+    min_p: Annotated[float, _meta("Min P", "Drop tokens below this share of the likeliest.", ge=0, le=1)] = 0.05
+    typical_p: Annotated[float, _meta("Typical P", "Keep tokens of typical surprise; 1 is off.", ge=0, le=1)] = 1.0
+    xtc_probability: Annotated[
+        float, _meta("XTC probability", "Chance to leave out the likeliest tokens.", ge=0, le=1)
+    ] = 0.0
+    xtc_threshold: Annotated[float, _meta("XTC threshold", "Tokens above it may be left out.", ge=0, le=1)] = 0.1
+    repeat_penalty: Annotated[float, _meta("Repeat penalty", "1 is off.", ge=0.01, le=10)] = 1.0
+    repeat_last_n: Annotated[
+        int,
+        _meta("Penalty window", "Last tokens looked at; 0 is off, -1 the whole context.", "tokens", ge=-1),
+    ] = 64
+    presence_penalty: Annotated[float, _meta("Presence penalty", "Against any token used.", ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, _meta("Frequency penalty", "Against tokens used often.", ge=-2, le=2)] = 0.0
+    dry_multiplier: Annotated[float, _meta("DRY multiplier", "Against repeated phrases; 0 is off.", ge=0, le=100)] = 0.0
+    dry_base: Annotated[float, _meta("DRY base", "Growth with the length of the repeated phrase.", ge=1, le=10)] = 1.75
+    dry_allowed_length: Annotated[
+        int, _meta("DRY allowed length", "Phrases up to this length are free.", "tokens", ge=0)
+    ] = 2
+    dry_penalty_last_n: Annotated[
+        int, _meta("DRY window", "Last tokens looked at; 0 is off, -1 the whole context.", "tokens", ge=-1)
+    ] = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: Annotated[Literal[0, 2], _meta("Mirostat", "2 steers towards a chosen surprise.")] = 0
+    mirostat_tau: Annotated[float, _meta("Mirostat tau", "Surprise aimed at.", ge=0, le=100)] = 5.0
+    mirostat_eta: Annotated[float, _meta("Mirostat eta", "How fast it steers.", ge=0, le=1)] = 0.1
+    logit_bias: dict[int, Annotated[float, Meta(ge=-100, le=100)]] = {}
+    seed: Annotated[
+        int | None, _meta("Seed", "The same seed gives the same text at one concurrency.", ge=0, le=2**32 - 1)
+    ] = None
+    grammar: Annotated[str, _meta("Grammar", "GBNF that the answer must follow.", max_length=262_144)] = ""
+
+
+class GenerateOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one request asks for beside sampling."""
+
+    max_tokens: Annotated[
+        int | None,
+        _meta("Longest answer", "Most tokens generated; automatic is the rest of the context.", "tokens", ge=0),
+    ] = None
+    stop: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...], Meta(max_length=MAX_STOPS)] = ()
+    n: Annotated[int, _meta("Choices", "Answers to one prompt.", ge=1, le=MAX_CHOICES)] = 1
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    context_policy: Annotated[
+        ContextPolicy,
+        _meta("Context full", "Stop with the reason 'length', or drop the oldest turns and say so."),
+    ] = "stop"
+    echo: bool = False
+    ignore_eos: bool = False
+    sampling: SamplingOptions = SamplingOptions()
+
+
+class ApiOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The public API switch and what belongs to it."""
+
+    enabled: Annotated[bool, _meta("API", "Serve other programs on this machine.")] = False
+    host: Annotated[str, _meta("Address", "127.0.0.1 is this machine only.")] = "127.0.0.1"
+    port: Annotated[int, _meta("Port", "TCP port.", ge=0, le=65_535)] = 1234
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        _meta("Allowed origins", "Web pages that may call the API; none by default.", max_length=64),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        _meta("Allowed hosts", "Host names accepted beside this machine's own.", max_length=64),
+    ] = ()
+    keep_when_window_closes: Annotated[bool, _meta("Keep on", "Serve on after the window is closed.")] = False

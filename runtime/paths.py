@@ -1,0 +1,76 @@
+"""Where things are kept: one data folder, and what stands in it.
+
+Only the composition roots (`runtime.cli`, `app.main`) resolve the folder; everything else is handed a
+`DataFolder`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+ENV_DATA_DIR = "DESKSIDE_DATA_DIR"
+"""Environment variable that moves the data folder; `--data-dir` wins over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """The data folder and the names in it. Nothing is created until `ensure`."""
+
+    root: Path
+
+    @property
+    def models(self) -> Path:
+        """Model files, `models/<publisher>/<repo>/<file>.gguf` or any deeper layout."""
+        return self.root / "models"
+
+    @property
+    def logs(self) -> Path:
+        """Rotated log files, bounded in number and size by `runtime.host.logs`."""
+        return self.root / "logs"
+
+    @property
+    def settings_file(self) -> Path:
+        """Settings of the host (TOML, versioned)."""
+        return self.root / "settings.toml"
+
+    @property
+    def window_file(self) -> Path:
+        """Settings of the window (TOML, versioned)."""
+        return self.root / "window.toml"
+
+    @property
+    def conversations_file(self) -> Path:
+        """Conversations of the window (SQLite, WAL)."""
+        return self.root / "conversations.sqlite3"
+
+    @property
+    def run(self) -> Path:
+        """What only lives while a host runs: `host.json` and the lock."""
+        return self.root / "run"
+
+    @property
+    def host_file(self) -> Path:
+        """Address, token and pid of the running host (mode 0600)."""
+        return self.run / "host.json"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the one host that uses this folder."""
+        return self.run / "host.lock"
+
+    def ensure(self) -> None:
+        """Create the folders.
+
+        Raises:
+            OSError: if one cannot be created.
+        """
+        for folder in (self.root, self.models, self.logs, self.run):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
+def resolve_data_folder(chosen: str | None, environ_value: str | None) -> DataFolder:
+    """`--data-dir` first, then the environment, then the platform's usual place."""
+    raw = chosen or environ_value
+    root = Path(raw).expanduser() if raw else Path(platformdirs.user_data_dir("Deskside", appauthor=False))
+    return DataFolder(root.absolute())
