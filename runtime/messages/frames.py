@@ -5,6 +5,7 @@ make us hold.
 """
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -105,8 +106,6 @@ class FrameSocket:
 
     def close(self) -> None:
         """Close; a reader blocked in `receive` gets `None`."""
-        try:
+        with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._sock.close()

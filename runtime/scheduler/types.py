@@ -28,7 +28,7 @@ class EngineRequest:
 
     request_id: str
     prompt: tuple[int, ...]
-    options: GenerateOptions = GenerateOptions()
+    options: GenerateOptions = field(default_factory=GenerateOptions)
     from_window: bool = False
     save_points: tuple[int, ...] = ()
     embed: bool = False

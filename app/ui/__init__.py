@@ -1,0 +1,1 @@
+"""Widgets: the only place that imports QtGui or QtWidgets."""
