@@ -5,10 +5,11 @@ An option whose value is `None` is automatic: it is stored as automatic, and the
 told beside it (`runtime.messages.ipc.ModelFacts.resolved`).
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 
 MAX_STOPS = 16
 MAX_LOGIT_BIAS = 1024
@@ -25,26 +26,45 @@ FlashAttention = Literal["auto", "on", "off"]
 ContextPolicy = Literal["stop", "drop_oldest"]
 
 
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    """One declared option, for forms, command lines and documents. `low`/`high` are inclusive, `None` is open."""
+
+    name: str
+    title: str
+    text: str
+    unit: str
+    default: object
+    low: float | None
+    high: float | None
+    choices: tuple[str | int, ...]
+    automatic: bool
+
+
 class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How a model is loaded. `None` is automatic."""
 
     n_ctx: Annotated[
-        int | None,
-        _meta("Context length", "Tokens of each conversation the model can see at once.", "tokens", ge=256),
+        Annotated[int, Meta(ge=256)] | None,
+        _meta("Context length", "Tokens of each conversation the model can see at once.", "tokens"),
     ] = None
     n_parallel: Annotated[
-        int | None,
-        _meta("Parallel slots", "Conversations that can generate at the same time.", ge=1, le=256),
+        Annotated[int, Meta(ge=1, le=256)] | None,
+        _meta("Parallel slots", "Conversations that can generate at the same time."),
     ] = None
     n_gpu_layers: Annotated[
-        int | None,
-        _meta("GPU layers", "Layers of the model kept on the GPU.", "layers", ge=0, le=10_000),
+        Annotated[int, Meta(ge=0, le=10_000)] | None,
+        _meta("GPU layers", "Layers of the model kept on the GPU.", "layers"),
     ] = None
-    n_batch: Annotated[int | None, _meta("Batch", "Most tokens in one decode call.", "tokens", ge=32, le=16_384)] = None
+    n_batch: Annotated[
+        Annotated[int, Meta(ge=32, le=16_384)] | None, _meta("Batch", "Most tokens in one decode call.", "tokens")
+    ] = None
     n_ubatch: Annotated[
-        int | None, _meta("Micro-batch", "Most tokens computed at once.", "tokens", ge=32, le=16_384)
+        Annotated[int, Meta(ge=32, le=16_384)] | None, _meta("Micro-batch", "Most tokens computed at once.", "tokens")
     ] = None
-    n_threads: Annotated[int | None, _meta("Threads", "CPU threads of the engine.", ge=1, le=1024)] = None
+    n_threads: Annotated[Annotated[int, Meta(ge=1, le=1024)] | None, _meta("Threads", "CPU threads of the engine.")] = (
+        None
+    )
     type_k: Annotated[KvType, _meta("K cache type", "Number format of the K half of the KV cache.")] = "f16"
     type_v: Annotated[
         KvType, _meta("V cache type", "Number format of the V half; below f16 needs flash attention.")
@@ -105,7 +125,8 @@ class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     mirostat_eta: Annotated[float, _meta("Mirostat eta", "How fast it steers.", ge=0, le=1)] = 0.1
     logit_bias: dict[int, Annotated[float, Meta(ge=-100, le=100)]] = {}
     seed: Annotated[
-        int | None, _meta("Seed", "The same seed gives the same text at one concurrency.", ge=0, le=2**32 - 1)
+        Annotated[int, Meta(ge=0, le=2**32 - 1)] | None,
+        _meta("Seed", "The same seed gives the same text at one concurrency."),
     ] = None
     grammar: Annotated[str, _meta("Grammar", "GBNF that the answer must follow.", max_length=262_144)] = ""
 
@@ -114,8 +135,8 @@ class GenerateOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     """What one request asks for beside sampling."""
 
     max_tokens: Annotated[
-        int | None,
-        _meta("Longest answer", "Most tokens generated; automatic is the rest of the context.", "tokens", ge=0),
+        Annotated[int, Meta(ge=0)] | None,
+        _meta("Longest answer", "Most tokens generated; automatic is the rest of the context.", "tokens"),
     ] = None
     stop: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...], Meta(max_length=MAX_STOPS)] = ()
     n: Annotated[int, _meta("Choices", "Answers to one prompt.", ge=1, le=MAX_CHOICES)] = 1
@@ -145,3 +166,42 @@ class ApiOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         _meta("Allowed hosts", "Host names accepted beside this machine's own.", max_length=64),
     ] = ()
     keep_when_window_closes: Annotated[bool, _meta("Keep on", "Serve on after the window is closed.")] = False
+
+
+def declared_options(kind: type[msgspec.Struct]) -> tuple[OptionInfo, ...]:
+    """The options of a struct that carry a title, in order of declaration."""
+    described = inspect.type_info(kind)
+    if not isinstance(described, inspect.StructType):
+        raise TypeError(f"{kind.__name__} is no struct")
+    found = []
+    for field in described.fields:
+        metadata, inner = field.type, field.type
+        while isinstance(inner, inspect.Metadata):
+            inner = inner.type
+        schema = (metadata.extra_json_schema or {}) if isinstance(metadata, inspect.Metadata) else {}
+        if "title" not in schema or not isinstance(metadata, inspect.Metadata):
+            continue
+        kinds = inner.types if isinstance(inner, inspect.UnionType) else (inner,)
+        low, high = _bounds(kinds)
+        literals = [value for part in kinds if isinstance(part, inspect.LiteralType) for value in part.values]
+        found.append(
+            OptionInfo(
+                name=field.name,
+                title=str(schema["title"]),
+                text=str(schema.get("description", "")),
+                unit=str((metadata.extra or {}).get("unit", "none")),
+                default=field.default,
+                low=low,
+                high=high,
+                choices=tuple(value for value in literals if value is not None),
+                automatic=any(isinstance(part, inspect.NoneType) for part in kinds),
+            )
+        )
+    return tuple(found)
+
+
+def _bounds(kinds: tuple[inspect.Type, ...]) -> tuple[float | None, float | None]:
+    for part in kinds:
+        if isinstance(part, inspect.IntType | inspect.FloatType):
+            return part.ge, part.le
+    return None, None
