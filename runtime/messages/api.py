@@ -16,6 +16,8 @@ GET    /admin/api            `ApiState`
 PUT    /admin/api            `ApiOptions` -> `ApiState` (starts, stops or moves the public listener)
 POST   /admin/keys           `NewKey` -> `NewKeyAnswer` (the key is shown this once)
 DELETE /admin/keys/{name}    204
+GET    /admin/requests       list of `RequestInfo`, newest last: running ones and the last finished ones
+POST   /admin/requests/cancel  `CancelRequest` -> 204
 POST   /admin/shutdown       204, then the host ends
 GET    /admin/openapi.json   all of this, for machines
 ===========================  ==================================================================
@@ -33,6 +35,8 @@ from runtime.options import ApiOptions, GenerateOptions, LoadOptions
 
 ModelKind = Literal["chat", "embedding", "projector", "other"]
 ModelState = Literal["loading", "ready", "restarting", "failed", "unloading"]
+RequestState = Literal["loading", "queued", "prompt", "generating", "finished", "cancelled", "failed"]
+"""`loading`: waits for its model; `prompt`: its prompt is being read."""
 
 
 class HostFile(msgspec.Struct, frozen=True):
@@ -126,10 +130,13 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoadRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Load a model by id or path. With `replace`, the others are unloaded first."""
+    """Load a model by id or path. With `replace`, the others are unloaded first.
+
+    `options` are remembered for this model; `None` takes those remembered last, or automatic ones.
+    """
 
     model: str
-    options: LoadOptions = LoadOptions()
+    options: LoadOptions | None = None
     replace: bool = True
 
 
@@ -173,6 +180,28 @@ class NewKeyAnswer(msgspec.Struct, frozen=True):
 
     name: str
     key: str
+
+
+class RequestInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request to a model, as the live table shows it. `client` is the caller's address or "window"."""
+
+    request_id: str
+    route: str
+    model: str
+    client: str
+    state: RequestState
+    started_s: float
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    time_to_first_token_s: float = 0.0
+    generation_tps: float = 0.0
+    problem: str = ""
+
+
+class CancelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cancel a running request; an unknown or finished one is no error."""
+
+    request_id: str
 
 
 # --- streams ----------------------------------------------------------------------------------------------
