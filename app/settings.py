@@ -1,6 +1,6 @@
 """What the window remembers about itself: `window.toml`.
 
-Model and API settings belong to the host; conversations and presets to `app.store`.
+Load options and API settings belong to the host; conversations and presets to `app.store`.
 """
 
 from pathlib import Path
@@ -11,7 +11,6 @@ from PySide6.QtCore import QObject, Signal
 
 from app.notices import Notices
 from app.tasks import Lane
-from runtime.options import LoadOptions
 
 Theme = Literal["system", "light", "dark"]
 VERSION = 1
@@ -27,7 +26,6 @@ class WindowSettings(msgspec.Struct, frozen=True):
         page: name of the page that was open.
         zoom_percent: text size, 50..200.
         last_model: id of the model to load at start; empty means the starter model.
-        load_options: load options by model id, as the person set them (automatic stays automatic).
         default_preset: id of the preset for new conversations; empty means none.
         last_conversation: id of the conversation that was open.
         conversations_open: whether the list of conversations is shown.
@@ -41,7 +39,6 @@ class WindowSettings(msgspec.Struct, frozen=True):
     theme: Theme = "system"
     zoom_percent: int = 100
     last_model: str = ""
-    load_options: dict[str, LoadOptions] = {}
     default_preset: str = ""
     last_conversation: str = ""
     conversations_open: bool = True

@@ -1,0 +1,525 @@
+"""A small real host: HTTP and server-sent events as `runtime.messages.api` says, deterministic and controllable.
+
+In a test::
+
+    with FakeHost() as host:
+        host.replies.append(Reply(words("Hello there")))
+        link.attach(host.host_file)
+
+As a process, for tests of what starts and watches a host::
+
+    python -m tests.fakes.fake_host --data-dir D --with-parent [--crash-after-start]
+"""
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self
+from urllib.parse import unquote
+
+import msgspec
+
+from runtime.errors import (
+    BadRequest,
+    Failure,
+    GenerationFailed,
+    ModelNotFound,
+    NoSuchRoute,
+    NotAuthorized,
+    to_failure,
+)
+from runtime.messages.api import (
+    ApiChanged,
+    ApiKeyInfo,
+    ApiState,
+    ChatEvent,
+    ChatRequest,
+    CountAnswer,
+    CountRequest,
+    HostEvent,
+    HostFile,
+    InstalledModel,
+    LoadedModel,
+    LoadRequest,
+    ModelChanged,
+    ModelGone,
+    NewKey,
+    NewKeyAnswer,
+    Snapshot,
+    Status,
+    UnloadRequest,
+)
+from runtime.messages.shared import Message
+from runtime.options import ApiOptions, LoadOptions
+from runtime.paths import DataFolder
+from tests.fakes.answers import Reply, hardware_sample, installed_model, ready_model, words
+
+TOKEN = "fake-token"
+POLL_S = 0.02
+"""How often a held or slow stream looks whether its reader is gone."""
+
+
+@dataclass
+class FakeHost:
+    """The server. Its fields may be changed at any time; `emit` tells the change to the readers of events.
+
+    Attributes:
+        replies: what the next chats get; when empty a chat gets "You said: " and the last message.
+        load_steps: load progress told by a load before the model is ready.
+        load_failure: when set, loads fail with it.
+        hold_load: when set, a load stays at its last step until `release`.
+        api_problem: when set, the API cannot be switched on for this reason.
+        chats: requests received.
+        n_cancelled: streams whose reader went away before their end.
+        paths: every request line, "GET /admin/status".
+    """
+
+    models: list[LoadedModel] = field(default_factory=lambda: [ready_model()])
+    installed: list[InstalledModel] = field(default_factory=lambda: [installed_model()])
+    api: ApiState = field(default_factory=lambda: ApiState(options=ApiOptions(), running=False))
+    replies: deque[Reply] = field(default_factory=deque)
+    load_steps: tuple[float, ...] = (0.25, 0.5, 0.75)
+    load_failure: Failure | None = None
+    hold_load: bool = False
+    api_problem: str = ""
+    data_dir: str = "."
+    chats: list[ChatRequest] = field(default_factory=list)
+    counts: list[CountRequest] = field(default_factory=list)
+    loads: list[LoadRequest] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    n_cancelled: int = 0
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.changed = threading.Condition()
+        self.is_closing = False
+        self.shutdown_asked = threading.Event()
+        self._releases = 0
+        self._readers: list[deque[HostEvent]] = []
+        self._sockets: set[socket.socket] = set()
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    # --- life
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Listen; on the same port again after `close`."""
+        self.is_closing = False
+        self._server = _Server(("127.0.0.1", self.port), self)
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake host")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Die: cut every connection and listen no more."""
+        with self.changed:
+            self.is_closing = True
+            self._readers.clear()
+            self.changed.notify_all()
+        server, thread = self._server, self._thread
+        if server is None or thread is None:
+            return
+        self.cut_connections()
+        server.shutdown()
+        thread.join(5)
+        server.server_close()  # waits for the handlers
+        self._server = self._thread = None
+
+    def cut_connections(self) -> None:
+        """Cut every open connection, as a dying process or a sleeping machine does."""
+        with self.changed:
+            sockets = list(self._sockets)
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def host_file(self) -> HostFile:
+        """What a client needs."""
+        return HostFile(address=f"http://127.0.0.1:{self.port}", token=TOKEN, pid=os.getpid(), version="0.1.0")
+
+    # --- control
+
+    def emit(self, event: HostEvent) -> None:
+        """Tell all readers of `/admin/events`; also keeps `models` and `api` in step."""
+        with self.changed:
+            match event:
+                case ModelChanged(model):
+                    self.models = [one for one in self.models if one.id != model.id] + [model]
+                case ModelGone(model_id):
+                    self.models = [one for one in self.models if one.id != model_id]
+                case ApiChanged(api):
+                    self.api = api
+                case _:
+                    pass
+            for reader in self._readers:
+                reader.append(event)
+            self.changed.notify_all()
+
+    def release(self) -> None:
+        """Let one held stream or load go on (a release before the hold counts too)."""
+        with self.changed:
+            self._releases += 1
+            self.changed.notify_all()
+
+    def wait_release(self, connection: socket.socket | None = None) -> bool:
+        """Wait for `release`; False if the reader or the server went away."""
+        while True:
+            with self.changed:
+                if self.is_closing:
+                    return False
+                if self._releases:
+                    self._releases -= 1
+                    return True
+                self.changed.wait(POLL_S)
+            if connection is not None and _is_gone(connection):
+                return False
+
+    def status(self) -> Status:
+        """The host at a glance."""
+        return Status(
+            version="0.1.0",
+            pid=os.getpid(),
+            uptime_s=1.0,
+            data_dir=self.data_dir,
+            models=tuple(self.models),
+            api=self.api,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """First event of a reader."""
+        return Snapshot(status=self.status(), installed=tuple(self.installed), hardware=hardware_sample())
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[deque[HostEvent]]:
+        """Be a reader of events."""
+        queue: deque[HostEvent] = deque()
+        with self.changed:
+            queue.append(self.snapshot())
+            self._readers.append(queue)
+        try:
+            yield queue
+        finally:
+            with self.changed:
+                self._readers = [one for one in self._readers if one is not queue]
+
+    @property
+    def n_readers(self) -> int:
+        """Open event streams."""
+        with self.changed:
+            return len(self._readers)
+
+    def next_reply(self, request: ChatRequest) -> Reply:
+        """What this chat gets."""
+        with self.changed:
+            self.chats.append(request)
+            if self.replies:
+                return self.replies.popleft()
+        if request.continue_last:
+            return Reply(words(" and so on."))
+        return Reply(words(f"You said: {request.messages[-1].content}"))
+
+    def load(self, request: LoadRequest) -> LoadedModel:
+        """Load a model: progress on its own thread."""
+        known = next((one for one in self.installed if request.model in (one.id, one.path)), None)
+        if known is None:
+            raise ModelNotFound(f"No model named '{request.model}' is on this machine.", model=request.model)
+        first = LoadedModel(
+            id=known.id, name=known.name, state="loading", options=request.options or LoadOptions(), stage="tensors"
+        )
+        if request.replace:
+            for other in list(self.models):
+                if other.id != known.id:
+                    self.emit(ModelGone(other.id))
+        self.emit(ModelChanged(first))
+        thread = threading.Thread(target=self._finish_load, args=(first,), name="fake load", daemon=True)
+        thread.start()
+        return first
+
+    def _finish_load(self, model: LoadedModel) -> None:
+        for fraction in self.load_steps:
+            self.emit(ModelChanged(msgspec.structs.replace(model, fraction=fraction)))
+        if self.hold_load and not self.wait_release():
+            return
+        if self.load_failure is not None:
+            self.emit(ModelChanged(msgspec.structs.replace(model, state="failed", failure=self.load_failure)))
+        else:
+            ready = ready_model(model.id, model.name, n_ctx=model.options.n_ctx or 4096)
+            self.emit(ModelChanged(msgspec.structs.replace(ready, options=model.options)))
+
+    def set_api(self, options: ApiOptions) -> ApiState:
+        """Switch the pretended API."""
+        running = options.enabled and not self.api_problem
+        state = ApiState(
+            options=options,
+            running=running,
+            addresses=(f"http://{options.host}:{options.port}/v1",) if running else (),
+            keys=self.api.keys,
+            problem=self.api_problem if options.enabled else "",
+        )
+        self.emit(ApiChanged(state))
+        return state
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+    block_on_close = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], host: FakeHost) -> None:
+        self.host = host
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.server.host.changed:
+            self.server.host._sockets.add(self.connection)
+
+    def finish(self) -> None:
+        with self.server.host.changed:
+            self.server.host._sockets.discard(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            super().handle()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        host = self.server.host
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        host.paths.append(f"{self.command} {self.path}")
+        try:
+            self._route(host, body)
+        except OSError:
+            self.close_connection = True
+        except msgspec.MsgspecError as error:
+            self._send(400, to_failure(BadRequest(str(error))))
+        except (ModelNotFound, NoSuchRoute, NotAuthorized, GenerationFailed) as error:
+            self._send(error.status, to_failure(error))
+
+    def _check_token(self) -> None:
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            raise NotAuthorized("The token is wrong.")
+
+    def _route(self, host: FakeHost, body: bytes) -> None:
+        self._check_token()
+        match self.command, self.path:
+            case "GET", "/admin/status":
+                self._send(200, host.status())
+            case "GET", "/admin/events":
+                self._events(host)
+            case "GET", "/admin/models":
+                self._send(200, host.installed)
+            case "POST", "/admin/models/load":
+                request = msgspec.json.decode(body, type=LoadRequest)
+                host.loads.append(request)
+                self._send(202, host.load(request))
+            case "POST", "/admin/models/unload":
+                host.emit(ModelGone(msgspec.json.decode(body, type=UnloadRequest).model))
+                self._send(204)
+            case "POST", "/admin/chat":
+                self._chat(host, msgspec.json.decode(body, type=ChatRequest))
+            case "POST", "/admin/count":
+                counted = msgspec.json.decode(body, type=CountRequest)
+                host.counts.append(counted)
+                self._send(200, CountAnswer(n_tokens=count_words(counted.messages), n_ctx=4096))
+            case "GET", "/admin/hardware":
+                self._send(200, hardware_sample())
+            case "GET", "/admin/api":
+                self._send(200, host.api)
+            case "PUT", "/admin/api":
+                self._send(200, host.set_api(msgspec.json.decode(body, type=ApiOptions)))
+            case "POST", "/admin/keys":
+                name = msgspec.json.decode(body, type=NewKey).name
+                keys = (*host.api.keys, ApiKeyInfo(name, 1.0))
+                host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
+                self._send(200, NewKeyAnswer(name, f"sk-{name}"))
+            case "DELETE", path if path.startswith("/admin/keys/"):
+                gone = unquote(path.removeprefix("/admin/keys/"))
+                keys = tuple(key for key in host.api.keys if key.name != gone)
+                host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
+                self._send(204)
+            case "POST", "/admin/shutdown":
+                self._send(204)
+                host.shutdown_asked.set()
+            case _:
+                raise NoSuchRoute(f"There is nothing at {self.path}.")
+
+    def _send(self, status: int, value: object = None) -> None:
+        raw = b"" if value is None else msgspec.json.encode(value)
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def _begin_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _write_events(self, events: Sequence[ChatEvent | HostEvent]) -> None:
+        raw = b"".join(b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events)
+        self.wfile.write(f"{len(raw):x}\r\n".encode() + raw + b"\r\n")
+        self.wfile.flush()
+
+    def _events(self, host: FakeHost) -> None:
+        self._begin_stream()
+        self.close_connection = True
+        with host.reading() as queue:
+            while not _is_gone(self.connection):
+                with host.changed:
+                    if host.is_closing:
+                        return
+                    if not queue:
+                        host.changed.wait(POLL_S)
+                    events = [queue.popleft() for _ in range(len(queue))]
+                if events:
+                    self._write_events(events)
+
+    def _chat(self, host: FakeHost, request: ChatRequest) -> None:
+        if all(model.id != request.model for model in host.models):
+            raise ModelNotFound(f"No model named '{request.model}' is loaded.", model=request.model)
+        reply = host.next_reply(request)
+        if reply.refuse is not None:
+            self._send(reply.refuse.status, reply.refuse)
+            return
+        self._begin_stream()
+        self.close_connection = True
+        try:
+            whole = self._chat_events(host, reply)
+        except OSError:
+            whole = False
+            with host.changed:
+                host.n_cancelled += 1
+                host.changed.notify_all()
+        if whole:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _chat_events(self, host: FakeHost, reply: Reply) -> bool:
+        """Send the events; False when the connection is cut on purpose."""
+        pending: list[ChatEvent] = []
+        for index, event in enumerate(reply.events):
+            if index == reply.cut_after:
+                self._flush(pending)
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return False
+            if index == reply.hold_after:
+                self._flush(pending)
+                if not host.wait_release(self.connection):
+                    raise ConnectionResetError
+            pending.append(event)
+            if len(pending) >= reply.events_per_write:
+                self._flush(pending)
+                if reply.pace_s:
+                    self._pause(host, reply.pace_s)
+        self._flush(pending)
+        return True
+
+    def _flush(self, pending: list[ChatEvent]) -> None:
+        if pending:
+            self._write_events(pending)
+            pending.clear()
+
+    def _pause(self, host: FakeHost, pace_s: float) -> None:
+        if host.is_closing or _is_gone(self.connection, pace_s):
+            raise ConnectionResetError
+
+
+def count_words(messages: Sequence[Message]) -> int:
+    """The fake tokenizer: one token a word, three a turn."""
+    return sum(len(message.content.split()) + 3 for message in messages)
+
+
+def _is_gone(connection: socket.socket, wait_s: float = 0.0) -> bool:
+    """Whether the reader closed its side, looked at for up to `wait_s`."""
+    try:
+        readable, _, _ = select.select([connection], [], [], wait_s)
+        return bool(readable) and connection.recv(1, socket.MSG_PEEK) == b""
+    except (OSError, ValueError):
+        return True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as a process: write `run/host.json`, serve until standard input closes or a shutdown is asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--with-parent", action="store_true")
+    parser.add_argument("--crash-after-start", action="store_true", help="write host.json, then die")
+    parser.add_argument("--crash-at-once", action="store_true", help="complain and die before host.json")
+    chosen = parser.parse_args(argv)
+    folder = DataFolder(Path(chosen.data_dir))
+    folder.ensure()
+    if chosen.crash_at_once:
+        sys.stderr.write("fake host: cannot start\n")
+        return 3
+    with FakeHost(data_dir=chosen.data_dir) as host:
+        draft = folder.host_file.with_suffix(".new")
+        draft.write_bytes(msgspec.json.encode(host.host_file))
+        draft.replace(folder.host_file)
+        sys.stderr.write("fake host: ready\n")
+        sys.stderr.flush()
+        if chosen.crash_after_start:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if chosen.with_parent:
+            threading.Thread(target=_watch_parent, args=(host,), daemon=True).start()
+        host.shutdown_asked.wait()
+        folder.host_file.unlink(missing_ok=True)
+    return 0
+
+
+def _watch_parent(host: FakeHost) -> None:
+    while os.read(0, 4096):
+        pass
+    keep = host.api.running and host.api.options.keep_when_window_closes
+    if not keep:
+        host.shutdown_asked.set()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
