@@ -3,41 +3,58 @@
 Types are those of `runtime.messages.api`. Nothing here blocks; answers come by callback or signal.
 """
 
+import logging
 from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import quote
 
-from PySide6.QtCore import QObject, Signal
+import msgspec
+from PySide6.QtCore import QByteArray, QCoreApplication, QObject, QTimer, QUrl, Signal, Slot
+from PySide6.QtNetwork import QNetworkAccessManager, QNetworkProxy, QNetworkReply, QNetworkRequest
 
-from runtime.errors import Failure
+from app.chat_stream import ChatStream
+from app.event_stream import HTTP_OK, EventStream, reply_failure, reply_status, unreachable
+from app.mirror import Mirror, Part
+from runtime.errors import BugFault, Failure, to_failure
 from runtime.messages.api import (
     ApiState,
+    CancelRequest,
     ChatRequest,
     CountAnswer,
+    CountRequest,
+    HostEvent,
     HostFile,
     InstalledModel,
     LoadedModel,
+    LoadRequest,
+    NewKey,
     NewKeyAnswer,
+    Notice,
+    RequestInfo,
+    Snapshot,
     Status,
+    UnloadRequest,
 )
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.shared import Message
 from runtime.options import ApiOptions, LoadOptions
 
+__all__ = ["ChatStream", "Failed", "HostLink"]
+
+A = TypeVar("A")
 Failed = Callable[[Failure], None]
 
+REQUEST_TIMEOUT_MS = 30_000
+"""A short request without a byte for so long has failed."""
 
-class ChatStream(QObject):
-    """One answer on its way. Home thread: main. Deletes itself after `ended`."""
+SILENCE_MS = 30_000
+"""The event stream brings a hardware reading every second; so long without any means the host hangs."""
 
-    events = Signal(list)
-    """`list[ChatEvent]` in order, at most about 30 times a second. The very last event of a stream is always a
-    `ChatFinished` or a `ChatFailed`, also when the host died or `cancel` was called."""
+RETRY_MS = (100, 250, 500, 1000, 2000, 4000)
+"""Pauses before trying again after a loss; the last one repeats."""
 
-    ended = Signal()
-    """After the last `events`."""
-
-    def cancel(self) -> None:
-        """Stop the answer. The last event is then a `ChatFinished` with the reason `cancelled`. Idempotent."""
-        raise NotImplementedError
+_event_decoder: "msgspec.json.Decoder[HostEvent]" = msgspec.json.Decoder(HostEvent)
+_log = logging.getLogger(__name__)
 
 
 class HostLink(QObject):
@@ -69,77 +86,190 @@ class HostLink(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        raise NotImplementedError
+        self._mirror = Mirror()
+        self._host: HostFile | None = None
+        self._is_connected = False
+        # Qt opens at most six connections a manager: one for events, one a chat (`app.session.MAX_RUNNING`); short
+        # requests have a manager of their own so that they never wait for a stream to end.
+        self._streams = _manager(self)
+        self._requests = _manager(self)
+        self._events: EventStream[HostEvent] | None = None
+        self._chats: set[ChatStream] = set()
+        self._count_reply: QNetworkReply | None = None
+        self._n_retries = 0
+        self._retry = QTimer(self)
+        self._retry.setSingleShot(True)
+        self._retry.timeout.connect(self._open_events)
+        self._silence = QTimer(self)
+        self._silence.setSingleShot(True)
+        self._silence.setInterval(SILENCE_MS)
+        self._silence.timeout.connect(self._give_up_silent)
 
     # --- the mirror
 
     @property
     def is_connected(self) -> bool:
         """Whether the mirror is live."""
-        raise NotImplementedError
+        return self._is_connected
 
     @property
     def status(self) -> Status | None:
         """The host at a glance, kept up to date by events; `None` before the first connection."""
-        raise NotImplementedError
+        return self._mirror.status
 
     @property
     def installed(self) -> tuple[InstalledModel, ...]:
         """Models on disk."""
-        raise NotImplementedError
+        return self._mirror.installed
 
     @property
     def loaded(self) -> tuple[LoadedModel, ...]:
         """Models that have, get or had a worker."""
-        raise NotImplementedError
+        return self._mirror.loaded
 
     @property
     def hardware(self) -> HardwareSample | None:
         """The last reading."""
-        raise NotImplementedError
+        return self._mirror.hardware
 
     @property
     def api(self) -> ApiState | None:
         """The public API switch."""
-        raise NotImplementedError
+        return self._mirror.api
 
     def model(self, model_id: str) -> LoadedModel | None:
         """The loaded model of this id."""
-        raise NotImplementedError
+        return next((model for model in self.loaded if model.id == model_id), None)
 
     # --- connection
 
     def attach(self, host: HostFile) -> None:
         """Talk to this host from now on."""
-        raise NotImplementedError
+        if host == self._host and (self._is_connected or self._events is not None):
+            return
+        self.detach()
+        self._host = host
+        self._n_retries = 0
+        self._open_events()
 
     def detach(self) -> None:
         """Talk to no host; streams end with `ChatFailed`."""
-        raise NotImplementedError
+        self._host = None
+        self._retry.stop()
+        self._lose(QCoreApplication.translate("HostLink", "not connected"))
+
+    @Slot()
+    def _open_events(self) -> None:
+        if self._host is None:
+            return
+        self._drop_events()
+        reply = self._streams.get(self._request("/admin/events", timeout_ms=0))
+        stream: EventStream[HostEvent] = EventStream(reply, _event_decoder, self)
+        stream.arrived.connect(self._take_events)
+        stream.closed.connect(self._events_closed)
+        self._events = stream
+        self._silence.start()
+
+    def _drop_events(self) -> None:
+        self._silence.stop()
+        if self._events is not None:
+            self._events.abort()
+            self._events.deleteLater()
+            self._events = None
+
+    @Slot(list)
+    def _take_events(self, events: list[HostEvent]) -> None:
+        self._silence.start()
+        changed = Part.NONE
+        is_new = False
+        notices = []
+        for event in events:
+            changed |= self._mirror.apply(event)
+            if isinstance(event, Snapshot):
+                is_new = not self._is_connected
+                self._is_connected = True
+                self._n_retries = 0
+            elif isinstance(event, Notice):
+                notices.append(event)
+        if is_new:
+            self.connected.emit()
+        self._tell(changed)
+        for note in notices:
+            self.notice.emit(note.level, note.text)
+
+    def _tell(self, changed: Part) -> None:
+        if Part.INSTALLED in changed:
+            self.installed_changed.emit()
+        if Part.MODELS in changed:
+            self.models_changed.emit()
+        if Part.API in changed and self.api is not None:
+            self.api_changed.emit(self.api)
+        if Part.HARDWARE in changed and self.hardware is not None:
+            self.hardware_changed.emit(self.hardware)
+
+    @Slot(object)
+    def _events_closed(self, failure: Failure | None) -> None:
+        reason = QCoreApplication.translate("HostLink", "the connection was closed")
+        self._lose(failure.message if failure else unreachable(reason).message)
+
+    @Slot()
+    def _give_up_silent(self) -> None:
+        self._lose(unreachable(QCoreApplication.translate("HostLink", "it has been silent for too long")).message)
+
+    def _lose(self, reason: str) -> None:
+        """Chats of this window are not ended here: each has its own connection and learns of its own end."""
+        self._drop_events()
+        was_connected, self._is_connected = self._is_connected, False
+        if self._host is None:
+            for chat in tuple(self._chats):
+                chat.fail(unreachable(reason))
+        else:
+            self._retry.start(RETRY_MS[min(self._n_retries, len(RETRY_MS) - 1)])
+            self._n_retries += 1
+        if was_connected:
+            self.disconnected.emit(reason)
 
     # --- requests; without `failed`, a failure comes as `request_failed`
 
     def load_model(
         self, model_id: str, options: LoadOptions | None = None, *, replace: bool = True, failed: Failed | None = None
     ) -> None:
-        """Load a model; progress comes as `models_changed`. With `replace` the others are unloaded first."""
-        raise NotImplementedError
+        """Load a model; progress comes as `models_changed`. With `replace` the others are unloaded first.
+
+        `options` are remembered by the host for this model; `None` takes those remembered, or automatic ones.
+        """
+        self._send(
+            "POST",
+            "/admin/models/load",
+            LoadRequest(model_id, options, replace),
+            msgspec.json.Decoder(LoadedModel).decode,
+            None,
+            failed,
+        )
 
     def unload_model(self, model_id: str, *, failed: Failed | None = None) -> None:
         """Unload a model."""
-        raise NotImplementedError
+        self._send("POST", "/admin/models/unload", UnloadRequest(model_id), _nothing, None, failed)
 
     def set_api(self, options: ApiOptions, *, failed: Failed | None = None) -> None:
         """Turn the public API on or off or move it; `api_changed` follows."""
-        raise NotImplementedError
+        self._send("PUT", "/admin/api", options, msgspec.json.Decoder(ApiState).decode, None, failed)
 
     def new_key(self, name: str, done: Callable[[NewKeyAnswer], None], *, failed: Failed | None = None) -> None:
         """Make an API key; it is shown this once."""
-        raise NotImplementedError
+        self._send("POST", "/admin/keys", NewKey(name), msgspec.json.Decoder(NewKeyAnswer).decode, done, failed)
 
     def delete_key(self, name: str, *, failed: Failed | None = None) -> None:
         """Delete an API key."""
-        raise NotImplementedError
+        self._send("DELETE", f"/admin/keys/{quote(name, safe='')}", None, _nothing, None, failed)
+
+    def list_requests(self, done: Callable[[tuple[RequestInfo, ...]], None], *, failed: Failed | None = None) -> None:
+        """The running requests of all clients and the last finished ones, newest last."""
+        self._send("GET", "/admin/requests", None, msgspec.json.Decoder(tuple[RequestInfo, ...]).decode, done, failed)
+
+    def cancel_request(self, request_id: str, *, failed: Failed | None = None) -> None:
+        """Cancel a request of any client; an unknown or finished one is no error."""
+        self._send("POST", "/admin/requests/cancel", CancelRequest(request_id), _nothing, None, failed)
 
     def count_tokens(
         self,
@@ -150,12 +280,102 @@ class HostLink(QObject):
         failed: Failed | None = None,
     ) -> None:
         """Count the tokens of a conversation. Only the newest count is answered; older ones are dropped."""
-        raise NotImplementedError
+        if self._count_reply is not None:
+            older, self._count_reply = self._count_reply, None
+            older.abort()
+        self._count_reply = self._send(
+            "POST",
+            "/admin/count",
+            CountRequest(model_id, messages),
+            msgspec.json.Decoder(CountAnswer).decode,
+            done,
+            failed,
+        )
 
     def chat(self, request: ChatRequest) -> ChatStream:
         """Begin an answer; connect to the stream's signals before returning to the event loop."""
-        raise NotImplementedError
+        body = QByteArray(msgspec.json.encode(request))
+        reply = self._streams.post(self._request("/admin/chat", timeout_ms=0), body)
+        stream = ChatStream(request, reply, self)
+        self._chats.add(stream)
+        stream.ended.connect(self._forget_chat)
+        if self._host is None:
+            stream.fail(unreachable(QCoreApplication.translate("HostLink", "not connected")))
+        return stream
+
+    @Slot()
+    def _forget_chat(self) -> None:
+        self._chats = {chat for chat in self._chats if chat is not self.sender()}
 
     def shut_host_down(self, done: Callable[[], None]) -> None:
         """Ask the host to end; `done` when it agreed or no longer answers."""
-        raise NotImplementedError
+        self._send("POST", "/admin/shutdown", None, _nothing, lambda _: done(), lambda _: done())
+
+    # --- HTTP
+
+    def _request(self, path: str, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> QNetworkRequest:
+        address = self._host.address if self._host else "http://127.0.0.1:1"
+        token = self._host.token if self._host else ""
+        request = QNetworkRequest(QUrl(address.rstrip("/") + path))
+        request.setRawHeader(b"Authorization", b"Bearer " + token.encode())
+        request.setRawHeader(b"Accept-Encoding", b"identity")
+        request.setHeader(QNetworkRequest.KnownHeaders.ContentTypeHeader, "application/json")
+        request.setAttribute(
+            QNetworkRequest.Attribute.CacheLoadControlAttribute, QNetworkRequest.CacheLoadControl.AlwaysNetwork
+        )
+        request.setAttribute(
+            QNetworkRequest.Attribute.RedirectPolicyAttribute, QNetworkRequest.RedirectPolicy.ManualRedirectPolicy
+        )
+        request.setTransferTimeout(timeout_ms)
+        return request
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: msgspec.Struct | None,
+        decode: Callable[[bytes], A],
+        done: Callable[[A], None] | None,
+        failed: Failed | None,
+    ) -> QNetworkReply | None:
+        tell_failed = failed or self.request_failed.emit
+        if self._host is None:
+            failure = unreachable(QCoreApplication.translate("HostLink", "not connected"))
+            QTimer.singleShot(0, self, lambda: tell_failed(failure))
+            return None
+        raw = QByteArray(b"" if body is None else msgspec.json.encode(body))
+        reply = self._requests.sendCustomRequest(self._request(path), QByteArray(method.encode()), raw)
+
+        def take() -> None:
+            reply.deleteLater()
+            is_cancelled = reply.error() == QNetworkReply.NetworkError.OperationCanceledError
+            if reply is self._count_reply:
+                self._count_reply = None
+            elif is_cancelled and path == "/admin/count":
+                return  # a newer count took its place
+            raw_answer = bytes(reply.readAll().data())
+            if reply_status(reply) not in HTTP_OK:
+                tell_failed(reply_failure(reply, raw_answer))
+                return
+            try:
+                answer = decode(raw_answer)
+            except msgspec.MsgspecError as error:
+                _log.warning("the answer to %s %s was not understood: %s", method, path, error)
+                tell_failed(to_failure(BugFault(f"The engine's answer to {path} was not understood: {error}")))
+                return
+            if done is not None:
+                done(answer)
+
+        reply.finished.connect(take)
+        return reply
+
+
+def _nothing(raw: bytes) -> None:
+    """The answer has no body."""
+
+
+def _manager(parent: QObject) -> QNetworkAccessManager:
+    manager = QNetworkAccessManager(parent)
+    # The private listener is on this machine or on a trusted one: never through a proxy.
+    manager.setProxy(QNetworkProxy(QNetworkProxy.ProxyType.NoProxy))
+    return manager

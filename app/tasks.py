@@ -118,7 +118,7 @@ def _task(
     def run() -> None:
         try:
             result = work()
-        except Exception as error:  # a top loop: the lane must live on
+        except Exception as error:  # noqa: BLE001 - a top loop: the lane must live on
             if failed is None:
                 _log.exception("a background task failed")
                 return
