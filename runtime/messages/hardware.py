@@ -31,12 +31,24 @@ class MemorySample(msgspec.Struct, frozen=True, omit_defaults=True):
     swap_used_bytes: int | None = None
 
 
+class MigSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One slice of a GPU that is split by MIG. The driver tells no load for a slice, only its memory."""
+
+    name: str
+    uuid: str = ""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+
+
 class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One graphics processor.
+    """One graphics processor. `index` counts over all vendors; for NVIDIA it is the driver's own.
 
     `throttle_reasons` are sentences for a person, empty when the GPU runs free, `None` when it does not tell.
     `throttled` is true only for limits that cost speed (heat, power), not for being idle. `problem` is a
     sentence when the device cannot be read (lost, driver mismatch).
+
+    `unified_memory` is true where the GPU works in the system's memory: its memory figures are then those of the
+    system. `memory_ours_bytes` is what Deskside's processes hold, `memory_others_bytes` the rest of the used.
     """
 
     index: int
@@ -57,10 +69,15 @@ class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
     clock_mhz: float | None = None
     clock_max_mhz: float | None = None
     memory_clock_mhz: float | None = None
+    memory_clock_max_mhz: float | None = None
+    memory_temperature_c: float | None = None
     fan_percent: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     throttled: bool = False
     problem: str = ""
+    unified_memory: bool = False
+    mig: tuple[MigSample, ...] = ()
+    driver: str = ""
 
 
 class HardwareSample(msgspec.Struct, frozen=True, omit_defaults=True):
