@@ -200,9 +200,11 @@ def _add_limits(template: nodes.Template, environment: _Environment) -> None:
         call = nodes.Call(nodes.EnvironmentAttribute("tick"), [], [], None, None)
         return nodes.Output([call])
 
-    for kind in (nodes.For, nodes.Macro, nodes.CallBlock):
-        for block in template.find_all(kind):
-            block.body.insert(0, tick())
+    bodies = [loop.body for loop in template.find_all(nodes.For)]
+    bodies += [macro.body for macro in template.find_all(nodes.Macro)]
+    bodies += [block.body for block in template.find_all(nodes.CallBlock)]
+    for body in bodies:
+        body.insert(0, tick())
     for assignment in template.find_all(nodes.AssignBlock):
         assignment.filter = nodes.Filter(assignment.filter, "_bounded", [], [], None, None)
     _replace_concats(template)

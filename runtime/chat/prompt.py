@@ -1,0 +1,242 @@
+"""Makes the prompt of one request: marked, rendered, tokenized, and cut down to the context if asked."""
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runtime.chat.guard import ControlTokenGuard, strip_marks
+from runtime.chat.template import ChatTemplate, system_length
+from runtime.errors import BadRequest, ContextExceeded, TemplateRefused
+from runtime.messages.shared import Message
+from runtime.options import GenerateOptions
+
+DEFAULT_RESERVE = 1024
+"""Tokens kept free for an answer of automatic length, when old turns are dropped."""
+
+_TAIL_CHARS = 32
+"""Looked at for an opened thought where the start of the answer cannot be told; earlier answers are not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt that fits.
+
+    Attributes:
+        tokens: ids, the start token included where the model wants one.
+        save_points: lengths at which the memory is worth keeping: the end of the system part and the start of the
+            generation prompt.
+        answer_start: what of the answer is already written: by the template (an opened `<think>`) or, when an
+            answer is continued, by the model before.
+        dropped_turns: how many of the oldest messages were left out.
+    """
+
+    tokens: tuple[int, ...]
+    save_points: tuple[int, ...] = ()
+    answer_start: str = ""
+    dropped_turns: int = 0
+
+
+class PromptBuilder:
+    """Builds prompts for one model. Home thread: any (immutable).
+
+    Args:
+        template: the chat template.
+        guard: its guard against control tokens in text.
+        bos_ids: the start token (one id) if the model wants it put in front, else empty.
+        n_ctx: tokens a conversation may have.
+    """
+
+    def __init__(
+        self, template: ChatTemplate, guard: ControlTokenGuard, *, bos_ids: tuple[int, ...], n_ctx: int
+    ) -> None:
+        self._template = template
+        self._guard = guard
+        self._bos_ids = list(bos_ids)
+        self._n_ctx = n_ctx
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Tokens of a conversation as it would be asked, the generation prompt included.
+
+        Raises:
+            TemplateRefused, BadRequest: as `build`.
+        """
+        marked = self._marked(messages, continue_last=False)
+        return len(self._tokenize(self._template.render(marked, now=self._template.now(), add_generation_prompt=True)))
+
+    def build(
+        self,
+        messages: Sequence[Message],
+        options: GenerateOptions,
+        *,
+        continue_last: bool = False,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Prompt:
+        """Build the prompt.
+
+        Args:
+            messages: the conversation; an empty assistant message at its end is left out.
+            options: `max_tokens` and `context_policy` decide what fits.
+            continue_last: go on writing the last assistant message.
+            is_wanted: asked between renders; once it says no, what was made so far is returned.
+
+        Raises:
+            BadRequest: if there is nothing to answer or to continue.
+            TemplateRefused: if the template refuses the conversation.
+            ContextExceeded: if it is too long and may not be, or cannot be, cut.
+        """
+        marked = self._marked(messages, continue_last=continue_last)
+        now = self._template.now()
+
+        def attempt(n_dropped: int) -> tuple[str, list[int]]:
+            kept = _without_oldest(marked, starts, n_dropped)
+            text = self._template.render(
+                kept, now=now, add_generation_prompt=not continue_last, continue_last=continue_last
+            )
+            return text, self._tokenize(text)
+
+        starts = _turn_starts(marked)
+        text, ids = attempt(0)
+        n_dropped = 0
+        room = self._n_ctx - (0 if options.max_tokens == 0 else 1)
+        if options.context_policy == "drop_oldest" and len(ids) + self._reserve(options) > self._n_ctx:
+            n_dropped = self._turns_to_drop(len(ids), len(starts) - 1, self._reserve(options), attempt, is_wanted)
+            text, ids = attempt(n_dropped)
+        if len(ids) > room and is_wanted():
+            raise ContextExceeded(
+                f"The conversation has {len(ids):,} tokens, and the model was loaded with a context of "
+                f"{self._n_ctx:,}.",
+                hint="Shorten it, load the model with a longer context, or let the oldest turns be dropped.",
+                prompt_tokens=len(ids),
+                n_ctx=self._n_ctx,
+            )
+        kept = _without_oldest(marked, starts, n_dropped)
+        before_answer = self._before_answer(kept, text, now, continue_last=continue_last)
+        return Prompt(
+            tokens=tuple(ids),
+            save_points=self._save_points(kept, text, ids, before_answer, now),
+            answer_start=strip_marks(text[len(before_answer) :] if before_answer else text[-_TAIL_CHARS:]),
+            dropped_turns=len(marked) - len(kept),
+        )
+
+    def _reserve(self, options: GenerateOptions) -> int:
+        wanted = DEFAULT_RESERVE if options.max_tokens is None else options.max_tokens
+        return max(1, min(wanted, self._n_ctx // 4))
+
+    def _turns_to_drop(
+        self,
+        n_tokens: int,
+        most: int,
+        reserve: int,
+        attempt: Callable[[int], tuple[str, list[int]]],
+        is_wanted: Callable[[], bool],
+    ) -> int:
+        """The fewest turns to drop so that the reserve fits, then rounded up to a quarter of the context.
+
+        [STABLE-CUT] Rounded, the cut stays where it is for several turns, so that the prompt keeps its beginning
+        and most of it need not be read again; cut to the token, it would move with every turn.
+        """
+        quarter = max(self._n_ctx // 4, 1)
+        excess = n_tokens + reserve - self._n_ctx
+        goal = n_tokens - -(-excess // quarter) * quarter
+
+        def fewest(limit: int) -> int:
+            low, high = 1, most
+            while low < high and is_wanted():
+                middle = (low + high) // 2
+                if len(attempt(middle)[1]) <= limit:
+                    high = middle
+                else:
+                    low = middle + 1
+            return low
+
+        if most < 1:
+            return 0
+        stable = fewest(max(goal, 0))
+        if len(attempt(stable)[1]) <= goal:
+            return stable
+        return fewest(self._n_ctx - reserve)
+
+    def _marked(self, messages: Sequence[Message], *, continue_last: bool) -> list[Message]:
+        rows = [
+            Message(
+                role=message.role,
+                content=self._guard.mark(message.content, model_wrote_it=message.role == "assistant"),
+                reasoning=self._guard.mark(message.reasoning, model_wrote_it=True),
+                name=self._guard.mark(message.name, model_wrote_it=False),
+            )
+            for message in messages
+        ]
+        if continue_last:
+            if not rows or rows[-1].role != "assistant":
+                raise BadRequest("There is no answer to continue: the last message is not the assistant's.")
+            return rows
+        while rows and rows[-1].role == "assistant" and not (rows[-1].content or rows[-1].reasoning):
+            rows.pop()
+        if not rows:
+            raise BadRequest("The conversation is empty.", param="messages")
+        return rows
+
+    def _tokenize(self, text: str) -> list[int]:
+        ids = self._guard.tokenize(text)
+        n_bos = len(self._bos_ids)
+        return ids if not n_bos or ids[:n_bos] == self._bos_ids else self._bos_ids + ids
+
+    def _before_answer(
+        self, messages: Sequence[Message], text: str, now: datetime.datetime, *, continue_last: bool
+    ) -> str:
+        """The part of `text` that ends where the assistant's turn is opened; "" if that cannot be told."""
+        previous = messages[:-1] if continue_last else messages
+        if not previous:
+            return ""
+        try:
+            before = self._template.render(previous, now=now, add_generation_prompt=False)
+        except TemplateRefused:
+            return ""
+        return before if text.startswith(before) else ""
+
+    def _save_points(
+        self, messages: Sequence[Message], text: str, ids: list[int], before_answer: str, now: datetime.datetime
+    ) -> tuple[int, ...]:
+        prefixes = [before_answer] if before_answer else []
+        n_system = system_length(messages)
+        if 0 < n_system < len(messages):
+            try:
+                system = self._template.render(messages[:n_system], now=now, add_generation_prompt=False)
+            except TemplateRefused:
+                system = ""
+            if system and text.startswith(system):
+                prefixes.append(system)
+        points = {_common_length(self._tokenize(prefix), ids) for prefix in prefixes}
+        return tuple(sorted(point for point in points if 0 < point < len(ids)))
+
+
+def _common_length(left: list[int], right: list[int]) -> int:
+    if right[: len(left)] == left:
+        return len(left)
+    length = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
+
+
+def _turn_starts(messages: Sequence[Message]) -> list[int]:
+    """Where each turn begins: a user message with all that follows it up to the next one."""
+    n_head = system_length(messages)
+    starts = [i for i in range(n_head, len(messages)) if messages[i].role == "user"]
+    if not starts or starts[0] != n_head:
+        starts.insert(0, n_head)
+    return starts
+
+
+def _without_oldest(messages: Sequence[Message], starts: list[int], n_dropped: int) -> list[Message]:
+    return [*messages[: starts[0]], *messages[starts[n_dropped] :]]
+
+
+def with_stops(options: GenerateOptions, stops: tuple[str, ...], limit: int) -> GenerateOptions:
+    """Add stop strings that belong to the template, as far as `limit` allows."""
+    missing = tuple(stop for stop in stops if stop not in options.stop)
+    return replace(options, stop=(*options.stop, *missing)[:limit]) if missing else options

@@ -1,0 +1,180 @@
+"""Tells reasoning from answer while the text streams in.
+
+Models that think first write their thought between two tags at the start of the answer, or the template has
+already opened the first tag. Which tags is said by a response spec (`assets/response_specs`), chosen by what the
+model's template mentions. After the closing tag, and for every model without a spec, text passes through untouched.
+
+Tags may be split over tokens at any place, so what may still become one is held back. White space around a thought
+belongs to neither part. A thought that never closes stays a thought; a tag that never completes is text.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from runtime.errors import StorageFault
+from runtime.messages.shared import DeltaKind
+
+Piece = tuple[DeltaKind, str]
+
+
+class ResponseSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer and what it is made of: the contract of a spec. `answer_start` is what the template wrote."""
+
+    text: str
+    reasoning: str
+    content: str
+    answer_start: str = ""
+
+
+class ResponseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a family of models marks its reasoning.
+
+    Attributes:
+        name: the spec's name, that of its file.
+        families: models known to answer so; for people.
+        template_marks: the template of such a model contains at least one of these.
+        open, close: the tags.
+        samples: answers that a test cuts at every place.
+    """
+
+    name: str
+    families: tuple[str, ...]
+    template_marks: tuple[str, ...]
+    open: str
+    close: str
+    samples: tuple[ResponseSample, ...]
+
+
+@cache
+def load_specs() -> tuple[ResponseSpec, ...]:
+    """The specs that come with the program, by name.
+
+    Raises:
+        StorageFault: if the program's files are damaged or missing.
+    """
+    base = Path(__file__).resolve().parents[2]
+    # In the source tree the assets stand beside the packages, in an installed program inside `app`.
+    folder = next((path for path in (base / "assets", base / "app" / "assets") if path.is_dir()), base / "assets")
+    try:
+        files = sorted((folder / "response_specs").glob("*.json"))
+        specs = tuple(msgspec.json.decode(file.read_bytes(), type=ResponseSpec) for file in files)
+    except (OSError, msgspec.DecodeError) as error:
+        raise StorageFault(f"A response spec of the program cannot be read: {error}", path=str(folder)) from error
+    if not specs:
+        raise StorageFault("The program's response specs are missing; install it anew.", path=str(folder))
+    return specs
+
+
+def choose_spec(template_text: str, specs: Iterable[ResponseSpec]) -> ResponseSpec | None:
+    """The spec for a model with this template; `None` if it does not reason in a known way."""
+    return next((spec for spec in specs if any(mark in template_text for mark in spec.template_marks)), None)
+
+
+class _State(Enum):
+    START = auto()
+    REASONING = auto()
+    AFTER = auto()
+    PLAIN = auto()
+
+
+class ReasoningParser:
+    """Splits one answer. One object for each choice; home thread: the one that feeds it.
+
+    Args:
+        spec: the tags.
+        answer_start: what of the answer is already written before the first text is fed.
+        is_continued: the answer goes on where its content was broken off.
+    """
+
+    def __init__(self, spec: ResponseSpec, answer_start: str = "", *, is_continued: bool = False) -> None:
+        self._open = spec.open
+        self._close = spec.close
+        self._held = ""
+        self._has_reasoning = False
+        self._pending_tokens = 0
+        self.reasoning_tokens = 0
+        opened, closed = answer_start.rfind(spec.open), answer_start.rfind(spec.close)
+        if opened > closed:
+            self._state = _State.REASONING
+            self._has_reasoning = bool(answer_start[opened + len(spec.open) :].strip())
+        elif is_continued:
+            self._state = _State.PLAIN
+        else:
+            self._state = _State.AFTER if closed >= 0 else _State.START
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that follows is content, so that nothing need be fed any more."""
+        return self._state is _State.PLAIN
+
+    def feed(self, text: str, n_tokens: int) -> list[Piece]:
+        """Take the next text, made of `n_tokens` tokens, and give what is certain by now."""
+        before = self._state
+        pieces: list[Piece] = []
+        data, self._held = self._held + text, ""
+        while data and self._state is not _State.PLAIN:
+            data = self._step(data, pieces)
+        if data:
+            pieces.append(("content", data))
+        self._pending_tokens += n_tokens
+        if _State.REASONING in (before, self._state) or any(kind == "reasoning" for kind, _ in pieces):
+            self.reasoning_tokens += self._pending_tokens
+            self._pending_tokens = 0
+        elif self._state is not _State.START:
+            self._pending_tokens = 0
+        return pieces
+
+    def finish(self) -> list[Piece]:
+        """Give what was held back; the answer is at its end."""
+        held, self._held = self._held, ""
+        if self._state is _State.START:
+            return [("content", held)] if held else []
+        if self._state is _State.REASONING:
+            held = held.rstrip() if self._has_reasoning else held.strip()
+            return [("reasoning", held)] if held else []
+        return []
+
+    def _step(self, data: str, pieces: list[Piece]) -> str:
+        """Use up `data` in the present state; what is returned belongs to the next one."""
+        if self._state is _State.START:
+            return self._at_start(data)
+        if self._state is _State.REASONING:
+            return self._in_reasoning(data, pieces)
+        data = data.lstrip()
+        if data:
+            self._state = _State.PLAIN
+        return data
+
+    def _at_start(self, data: str) -> str:
+        text = data.lstrip()
+        if text.startswith(self._open):
+            self._state = _State.REASONING
+            return text[len(self._open) :]
+        if self._open.startswith(text):
+            self._held = data
+            return ""
+        self._state = _State.PLAIN
+        return data
+
+    def _in_reasoning(self, data: str, pieces: list[Piece]) -> str:
+        if not self._has_reasoning:
+            data = data.lstrip()
+        thought, closed, rest = data.partition(self._close)
+        if closed:
+            thought = thought.rstrip()
+            self._state = _State.AFTER
+        else:
+            # What may be the beginning of the tag waits, and so does the white space before it.
+            n_partial = next(
+                (n for n in range(min(len(self._close) - 1, len(data)), 0, -1) if data.endswith(self._close[:n])), 0
+            )
+            thought = data[: len(data) - n_partial].rstrip()
+            self._held = data[len(thought) :]
+        if thought:
+            self._has_reasoning = True
+            pieces.append(("reasoning", thought))
+        return rest
