@@ -1,0 +1,187 @@
+"""From engine outputs to messages: parses answers, joins the texts of a batch, ends requests. Writer thread only."""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from runtime.messages.ipc import (
+    Counted,
+    Delta,
+    Embedded,
+    Failed,
+    Finished,
+    FromWorker,
+    Health,
+    LoadFailed,
+    LoadProgress,
+    PromptProgress,
+    Queued,
+    Ready,
+    Step,
+)
+from runtime.messages.shared import DeltaKind, PositionLogprobs
+from runtime.scheduler.types import Done, Ended, PromptRead, Text, Waiting
+from runtime.worker.live import Live, Registry
+from runtime.worker.outbox import Item
+
+MAX_STEP_CHARS = 1024 * 1024
+MAX_STEP_LOGPROBS = 4096
+"""A step message that grew to this is sent, so that one frame stays far below its limit."""
+
+_READY_MADE = (LoadProgress, Ready, LoadFailed, Finished, Failed, Embedded, Counted, Health)
+
+
+class _StepBuilder:
+    """Deltas of one step message; neighbours of one answer and kind are joined."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[str, int, DeltaKind, list[str], int, list[PositionLogprobs]]] = []
+        self._last: dict[tuple[str, int], int] = {}
+        self._n_chars = 0
+        self._n_logprobs = 0
+
+    def add(
+        self,
+        request_id: str,
+        choice: int,
+        kind: DeltaKind,
+        text: str,
+        n_tokens: int,
+        logprobs: tuple[PositionLogprobs, ...] = (),
+    ) -> None:
+        index = self._last.get((request_id, choice))
+        self._n_chars += len(text)
+        self._n_logprobs += len(logprobs)
+        if index is not None and self._parts[index][2] == kind:
+            part = self._parts[index]
+            part[3].append(text)
+            part[5].extend(logprobs)
+            self._parts[index] = (*part[:4], part[4] + n_tokens, part[5])
+            return
+        self._last[request_id, choice] = len(self._parts)
+        self._parts.append((request_id, choice, kind, [text], n_tokens, list(logprobs)))
+
+    @property
+    def is_full(self) -> bool:
+        return self._n_chars >= MAX_STEP_CHARS or self._n_logprobs >= MAX_STEP_LOGPROBS
+
+    def build(self) -> list[FromWorker]:
+        if not self._parts:
+            return []
+        return [
+            Step(
+                tuple(
+                    Delta(request_id, choice, kind, "".join(texts), n_tokens, tuple(logprobs))
+                    for request_id, choice, kind, texts, n_tokens, logprobs in self._parts
+                )
+            )
+        ]
+
+
+class Delivery:
+    """Turns batches of outbox items into messages.
+
+    Args:
+        registry: the live requests; those that end are taken out.
+        on_embedding_part: gets each output of a request the front made for one input of an `Embed`.
+    """
+
+    def __init__(self, registry: Registry, on_embedding_part: Callable[[Done | Ended], Iterable[FromWorker]]) -> None:
+        self._registry = registry
+        self._on_embedding_part = on_embedding_part
+
+    def translate(self, items: Iterable[Item]) -> list[FromWorker]:
+        """Messages for these items, in order. Outputs of requests that ended already give none."""
+        messages: list[FromWorker] = []
+        step = _StepBuilder()
+        for item in items:
+            if isinstance(item, Text):
+                live = self._registry.get(item.request_id)
+                if live is not None:
+                    self._text(live, item, step)
+                if step.is_full:
+                    messages += step.build()
+                    step = _StepBuilder()
+                continue
+            if isinstance(item, Done):
+                live = self._registry.get(item.request_id)
+                if live is not None:
+                    self._rest(live, item, step)
+            if not isinstance(item, Waiting | PromptRead | LoadProgress | Health):
+                # An ending comes after the last text of its request.
+                messages += step.build()
+                step = _StepBuilder()
+            messages += self._message(item)
+        return messages + step.build()
+
+    def _message(self, item: Item) -> Iterable[FromWorker]:
+        if isinstance(item, _READY_MADE):
+            return (item,)
+        if isinstance(item, Done | Ended) and "\n" in item.request_id:
+            return self._on_embedding_part(item)
+        if isinstance(item, Done):
+            return self._finished(item)
+        if isinstance(item, Ended):
+            return (Failed(item.request_id, item.failure),) if self._registry.take(item.request_id) else ()
+        live = self._registry.get(item.request_id)
+        if live is None:
+            return ()
+        if isinstance(item, Waiting):
+            return (Queued(item.request_id, item.position),)
+        if isinstance(item, PromptRead):
+            return (PromptProgress(item.request_id, item.done, item.total, item.cached, live.dropped_turns),)
+        return ()
+
+    def _text(self, live: Live, item: Text, step: _StepBuilder) -> None:
+        choice = item.choice
+        if live.echoes:
+            self._echo(live, choice, step)
+        parser = live.parsers.get(choice)
+        if parser is None:
+            step.add(item.request_id, choice, "content", item.text, item.n_tokens, item.logprobs)
+            return
+        n_tokens = item.n_tokens + live.carried_tokens.pop(choice, 0)
+        pieces = parser.feed(item.text, item.n_tokens)
+        if not pieces and item.logprobs:
+            pieces = [("reasoning" if parser.in_reasoning else "content", "")]
+        if not pieces:
+            live.carried_tokens[choice] = n_tokens
+        logprobs = item.logprobs
+        for kind, text in pieces:
+            # All tokens are told with the first piece; which of them made which piece cannot be said.
+            step.add(item.request_id, choice, kind, text, n_tokens, logprobs)
+            n_tokens, logprobs = 0, ()
+        if parser.is_plain:
+            live.reasoning_tokens += parser.reasoning_tokens
+            live.parsers[choice] = None
+
+    def _echo(self, live: Live, choice: int, step: _StepBuilder) -> None:
+        echo = live.echoes.pop(choice, "")
+        if echo:
+            step.add(live.request_id, choice, "content", echo, 0)
+
+    def _rest(self, live: Live, item: Done, step: _StepBuilder) -> None:
+        """What is still to be said before the ending."""
+        for choice in range(len(item.reasons)):
+            self._echo(live, choice, step)
+            parser = live.parsers.get(choice)
+            n_tokens = live.carried_tokens.pop(choice, 0)
+            pieces = parser.finish() if parser is not None else []
+            for kind, text in pieces or ([("content", "")] if n_tokens else []):
+                step.add(live.request_id, choice, kind, text, n_tokens)
+                n_tokens = 0
+            if parser is not None:
+                live.reasoning_tokens += parser.reasoning_tokens
+                live.parsers[choice] = None
+
+    def _finished(self, item: Done) -> Iterable[FromWorker]:
+        live = self._registry.take(item.request_id)
+        if live is None:
+            return ()
+        usage = replace(item.usage, reasoning_tokens=live.reasoning_tokens) if live.reasoning_tokens else item.usage
+        return (Finished(item.request_id, item.reasons, usage, item.timings, item.stop_strings),)
+
+
+def ready_made(items: Iterable[Item]) -> list[FromWorker]:
+    """Those items that are messages already; for the time before there is an engine."""
+    return [item for item in items if isinstance(item, _READY_MADE)]

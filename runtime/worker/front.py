@@ -1,0 +1,318 @@
+"""The front of a worker: takes the host's requests, makes prompts of them, and hands those to the engine.
+
+Threads: `handle` runs on the reader thread and never waits, so a `Cancel` is seen at once however many templates
+are being rendered. Rendering and tokenizing run on two threads of their own, the window's requests first; two, so
+that one slow template does not hold up everyone, and no more, since all of them share one interpreter lock. The
+engine's thread only drops its outputs into the outbox. The writer thread parses and sends.
+
+Each request has exactly one ending: whoever takes it out of the registry sends it.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from runtime.chat.prompt import Prompt, with_stops
+from runtime.chat.response import ReasoningParser
+from runtime.errors import BadRequest, BugFault, Busy, Failure, RuntimeFault, WorkerDied, to_failure
+from runtime.messages.ipc import Cancel, Count, Counted, Embed, Failed, Finished, FromWorker, Generate
+from runtime.messages.shared import FinishReason, Message, ModelFacts, Timings, Usage
+from runtime.options import MAX_STOPS
+from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest
+from runtime.worker.delivery import Delivery
+from runtime.worker.embedding import MAX_INPUTS, EmbeddingJob
+from runtime.worker.language import Language
+from runtime.worker.live import Live, Registry
+from runtime.worker.outbox import Outbox
+
+MAX_UNRENDERED = 256
+"""Requests that may wait for their template; behind them stands the engine's own queue."""
+MAX_UNRENDERED_BYTES = 256 * 1024 * 1024
+"""Text that may wait for its template."""
+N_RENDERERS = 2
+
+_log = logging.getLogger(__name__)
+
+
+class EnginePort(Protocol):
+    """What the front needs of `runtime.worker.engine.Engine`; callable from any thread."""
+
+    def submit(self, request: EngineRequest) -> None:
+        """Queue a request; raises instead of ending it."""
+
+    def cancel(self, request_id: str) -> None:
+        """End a request between two steps."""
+
+
+class Front:
+    """Between the host's messages and the engine's requests."""
+
+    def __init__(self, language: Language, facts: ModelFacts, engine: EnginePort, outbox: Outbox) -> None:
+        self._language = language
+        self._facts = facts
+        self._engine = engine
+        self._outbox = outbox
+        self._registry = Registry()
+        self._delivery = Delivery(self._registry, self._embedding_part)
+        self._jobs: dict[str, EmbeddingJob] = {}
+        self._condition = threading.Condition()
+        self._first: deque[Live] = deque()
+        self._then: deque[Live] = deque()
+        self._waiting_bytes = 0
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._render_all, name=f"render-{i}", daemon=True) for i in range(N_RENDERERS)
+        ]
+
+    def start(self) -> None:
+        """Start the rendering threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Take no more requests; what is not with the engine yet ends as cancelled."""
+        with self._condition:
+            self._is_closed = True
+            waiting = [*self._first, *self._then]
+            self._first.clear()
+            self._then.clear()
+            self._condition.notify_all()
+        for live in waiting:
+            self._end_cancelled(live)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout_s)
+
+    # --- reader thread ------------------------------------------------------------------------------------
+
+    def handle(self, message: Generate | Embed | Count | Cancel) -> None:
+        """Take a message from the host. Never waits, never raises for what is in it."""
+        if isinstance(message, Cancel):
+            self._cancel(message.request_id)
+            return
+        live = Live(message, _cost_bytes(message))
+        if "\n" in message.request_id or not self._registry.add(live):
+            _log.error("request %r was dropped: its name is taken or not allowed", message.request_id)
+            return
+        with self._condition:
+            n_waiting = len(self._first) + len(self._then)
+            is_full = (
+                n_waiting >= MAX_UNRENDERED or self._waiting_bytes + live.cost_bytes > MAX_UNRENDERED_BYTES
+            ) and n_waiting > 0
+            if not is_full and not self._is_closed:
+                self._waiting_bytes += live.cost_bytes
+                (self._first if getattr(message, "from_window", False) else self._then).append(live)
+                self._condition.notify()
+                return
+        if is_full:
+            self._fail(
+                live.request_id,
+                Busy("Too many requests wait to be read.", hint="Try again.", retry_after_s=1, waiting=n_waiting),
+            )
+        else:
+            self._fail(live.request_id, WorkerDied("The model is being unloaded.", hint="Load it again."))
+
+    def _cancel(self, request_id: str) -> None:
+        live = self._registry.cancel(request_id)
+        if live is None:
+            return
+        with self._condition:
+            was_waiting = live in self._first or live in self._then
+            if was_waiting:
+                (self._first if live in self._first else self._then).remove(live)
+                self._waiting_bytes -= live.cost_bytes
+        if was_waiting:
+            self._end_cancelled(live)
+        elif live.stage == "submitted":
+            self._cancel_in_engine(live)
+
+    # --- engine thread ------------------------------------------------------------------------------------
+
+    def on_outputs(self, outputs: tuple[EngineOutput, ...]) -> None:
+        """Take the outputs of one step; never waits."""
+        self._outbox.put(outputs)
+
+    # --- writer thread ------------------------------------------------------------------------------------
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the writer thread uses."""
+        return self._delivery
+
+    def _embedding_part(self, part: Done | Ended) -> Iterable[FromWorker]:
+        request_id = part.request_id.rpartition("\n")[0]
+        job = self._jobs.get(request_id)
+        if job is None:
+            return ()
+        to_cancel: list[str] = []
+        if isinstance(part, Done):
+            ending = job.part_done(part)
+        else:
+            ending, to_cancel = job.part_failed(part.request_id, part.failure)
+        if ending is None and isinstance(part, Done):
+            try:
+                ending = job.pump()
+            except RuntimeFault as error:
+                ending, to_cancel = job.part_failed(part.request_id, to_failure(error))
+        for part_id in to_cancel:
+            self._engine.cancel(part_id)
+        if ending is None:
+            return ()
+        self._jobs.pop(request_id, None)
+        return (ending,) if self._registry.take(request_id) else ()
+
+    # --- rendering threads --------------------------------------------------------------------------------
+
+    def _render_all(self) -> None:
+        while (live := self._next()) is not None:
+            try:
+                self._render(live)
+            except RuntimeFault as error:
+                self._fail(live.request_id, error)
+            except Exception as error:  # noqa: BLE001 - the top of this thread; one bad request must not end it
+                _log.exception("a request could not be read")
+                self._fail(live.request_id, error)
+
+    def _next(self) -> Live | None:
+        with self._condition:
+            while not self._first and not self._then:
+                if self._is_closed:
+                    return None
+                self._condition.wait()
+            live = self._first.popleft() if self._first else self._then.popleft()
+            self._waiting_bytes -= live.cost_bytes
+            return live
+
+    def _render(self, live: Live) -> None:
+        if not self._registry.advance(live, "rendering"):
+            self._end_cancelled(live)
+            return
+        request = live.request
+        if isinstance(request, Count):
+            counted = Counted(request.request_id, self._language.builder.count(request.messages), self._language.n_ctx)
+            if self._registry.take(request.request_id):
+                self._outbox.put((counted,))
+        elif isinstance(request, Embed):
+            self._render_embed(live, request)
+        else:
+            self._render_generate(live, request)
+
+    def _render_generate(self, live: Live, request: Generate) -> None:
+        prompt = self._prompt(live, request)
+        options = (
+            with_stops(request.options, self._language.extra_stops, MAX_STOPS)
+            if request.messages
+            else (request.options)
+        )
+        live.dropped_turns = prompt.dropped_turns
+        if self._language.spec is not None and request.messages is not None:
+            is_continued = request.continue_last and bool(request.messages[-1].content)
+            for choice in range(options.n):
+                parser = ReasoningParser(self._language.spec, prompt.answer_start, is_continued=is_continued)
+                live.parsers[choice] = None if parser.is_plain else parser
+        if options.echo and request.messages is None:
+            text = self._language.text_of(prompt.tokens) if request.prompt is None else request.prompt
+            live.echoes = dict.fromkeys(range(options.n), text)
+        self._submit(
+            live,
+            EngineRequest(
+                request_id=request.request_id,
+                prompt=prompt.tokens,
+                options=replace(options, echo=False),
+                from_window=request.from_window,
+                save_points=prompt.save_points,
+            ),
+        )
+
+    def _prompt(self, live: Live, request: Generate) -> Prompt:
+        given = [part for part in (request.messages, request.prompt, request.prompt_tokens) if part is not None]
+        if len(given) != 1:
+            raise BugFault("A request must have exactly one of messages, prompt and prompt_tokens.")
+        if request.messages is not None:
+            return self._language.prompt_of_messages(
+                request.messages,
+                request.options,
+                continue_last=request.continue_last,
+                is_wanted=lambda: not live.is_cancelled,
+            )
+        if request.prompt is not None:
+            return self._language.prompt_of_text(request.prompt)
+        return self._language.prompt_of_tokens(request.prompt_tokens or ())
+
+    def _render_embed(self, live: Live, request: Embed) -> None:
+        if not self._facts.can_embed:
+            raise BadRequest(f"The model {self._facts.name} cannot make embeddings.", hint="Load an embedding model.")
+        if not 0 < len(request.inputs) <= MAX_INPUTS:
+            raise BadRequest(f"From 1 to {MAX_INPUTS:,} inputs can be embedded at once.", param="input")
+        job = EmbeddingJob(
+            request.request_id,
+            [self._language.embedding_tokens(item) for item in request.inputs],
+            window=self._facts.n_parallel,
+            from_window=False,
+            submit=self._engine.submit,
+        )
+        self._jobs[request.request_id] = job
+        if not self._registry.advance(live, "submitted"):
+            self._jobs.pop(request.request_id, None)
+            self._end_cancelled(live)
+            return
+        try:
+            ending = job.pump()
+        except RuntimeFault:
+            self._jobs.pop(request.request_id, None)
+            for part_id in job.cancel():
+                self._engine.cancel(part_id)
+            raise
+        if ending is not None and self._registry.take(request.request_id):
+            self._jobs.pop(request.request_id, None)
+            self._outbox.put((ending,))
+        elif live.is_cancelled:
+            self._cancel_in_engine(live)
+
+    def _submit(self, live: Live, request: EngineRequest) -> None:
+        if not self._registry.advance(live, "submitted"):
+            self._end_cancelled(live)
+            return
+        self._engine.submit(request)
+        if live.is_cancelled:
+            # The cancel may have come between the two lines above, when the engine did not know the name yet.
+            self._engine.cancel(request.request_id)
+
+    # --- any thread ---------------------------------------------------------------------------------------
+
+    def _cancel_in_engine(self, live: Live) -> None:
+        job = self._jobs.get(live.request_id)
+        for request_id in (live.request_id,) if job is None else job.cancel():
+            self._engine.cancel(request_id)
+
+    def _fail(self, request_id: str, error: Exception) -> None:
+        if self._registry.take(request_id):
+            self._outbox.put((Failed(request_id, to_failure(error)),))
+
+    def fail_all(self, failure: Failure) -> None:
+        """End every live request with an error; for when the engine is gone."""
+        for request_id in self._registry.ids():
+            if self._registry.take(request_id):
+                self._outbox.put((Failed(request_id, failure),))
+
+    def _end_cancelled(self, live: Live) -> None:
+        if self._registry.take(live.request_id):
+            n = live.request.options.n if isinstance(live.request, Generate) else 1
+            cancelled: FinishReason = "cancelled"
+            reasons = tuple(cancelled for _ in range(n))
+            self._outbox.put((Finished(live.request_id, reasons, Usage(), Timings(), ("",) * n),))
+
+
+def _cost_bytes(message: Generate | Embed | Count) -> int:
+    """Roughly how much memory a request's texts hold."""
+    if isinstance(message, Embed):
+        return sum(len(item) * (1 if isinstance(item, str) else 8) for item in message.inputs)
+    messages: tuple[Message, ...] = message.messages or ()
+    total = sum(len(row.content) + len(row.reasoning) for row in messages)
+    if isinstance(message, Generate):
+        total += len(message.prompt or "") + 8 * len(message.prompt_tokens or ())
+    return total

@@ -1,0 +1,148 @@
+"""A loaded model as the front sees it: text in, tokens out, and how its answers are read."""
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from runtime.chat.guard import ControlTokenGuard, Tokenizer
+from runtime.chat.prompt import Prompt, PromptBuilder
+from runtime.chat.response import ResponseSpec, choose_spec, load_specs
+from runtime.chat.template import ChatTemplate, choose_template_text
+from runtime.errors import BadRequest, TemplateRefused
+from runtime.gguf.facts import SpecialToken, read_special_tokens
+from runtime.gguf.header import read_header
+from runtime.gguf.source import FileSource
+from runtime.messages.shared import Message
+from runtime.options import GenerateOptions
+
+
+class VocabPort(Tokenizer, Protocol):
+    """The parts of `runtime.worker.vocab.Vocab` that the front uses."""
+
+    chat_template: str | None
+    bos_token: str
+    eos_token: str
+    add_bos: bool
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderWords:
+    """What only the file's header tells: its special tokens."""
+
+    control: tuple[str, ...]
+    user_defined: tuple[str, ...]
+
+
+def read_header_words(path: Path) -> HeaderWords:
+    """Read the special tokens of a model file (about 50 ms for 50,000 tokens).
+
+    Raises:
+        ModelLoadFailed, OSError: as `runtime.gguf.header.read_header`.
+    """
+    with FileSource(path) as source:
+        tokens: tuple[SpecialToken, ...] = read_special_tokens(source, read_header(source))
+    return HeaderWords(
+        control=tuple(token.text for token in tokens if token.is_control),
+        user_defined=tuple(token.text for token in tokens if not token.is_control),
+    )
+
+
+class Language:
+    """Templates, guard and response spec of one model. Home thread: any (immutable after construction)."""
+
+    def __init__(
+        self, vocab: VocabPort, words: HeaderWords, *, n_ctx: int, clock: Callable[[], datetime.datetime]
+    ) -> None:
+        self.n_ctx = n_ctx
+        self._vocab = vocab
+        text, self.extra_stops = choose_template_text(vocab.chat_template, frozenset(words.control))
+        self.spec: ResponseSpec | None = choose_spec(text, load_specs())
+        self._bos_ids = tuple(
+            vocab.tokenize(vocab.bos_token, add_special=False, parse_special=True) if vocab.bos_token else ()
+        )
+        guard = ControlTokenGuard(vocab, words.control, words.user_defined, text)
+        self._builder: PromptBuilder | None = None
+        self.template_failure: TemplateRefused | None = None
+        try:
+            template = ChatTemplate(text, bos_token=vocab.bos_token, eos_token=vocab.eos_token, clock=clock)
+        except TemplateRefused as error:
+            # The model can still complete plain text and embed; only conversations are refused.
+            self.template_failure = error
+        else:
+            bos_ids = self._bos_ids if vocab.add_bos else ()
+            self._builder = PromptBuilder(template, guard, bos_ids=bos_ids, n_ctx=n_ctx)
+
+    @property
+    def builder(self) -> PromptBuilder:
+        """The prompt builder.
+
+        Raises:
+            TemplateRefused: if the model's template is broken.
+        """
+        if self._builder is None:
+            failure = self.template_failure
+            raise TemplateRefused(failure.message if failure else "no template", hint=failure.hint if failure else "")
+        return self._builder
+
+    def prompt_of_messages(
+        self,
+        messages: Sequence[Message],
+        options: GenerateOptions,
+        *,
+        continue_last: bool,
+        is_wanted: Callable[[], bool],
+    ) -> Prompt:
+        """Build the prompt of a conversation; errors as `PromptBuilder.build`."""
+        return self.builder.build(messages, options, continue_last=continue_last, is_wanted=is_wanted)
+
+    def prompt_of_text(self, text: str) -> Prompt:
+        """Tokens of a raw prompt, read as llama-server does.
+
+        The start token is put in front where the model wants it (once, also if the text has it), and control
+        tokens written out in the text are control tokens, since whoever sends a raw prompt writes the model's own
+        format.
+
+        Raises:
+            BadRequest: if there is nothing to go on from.
+        """
+        ids = self._vocab.tokenize(text, add_special=True, parse_special=True)
+        n_bos = len(self._bos_ids)
+        if n_bos and tuple(ids[: 2 * n_bos]) == self._bos_ids * 2:
+            ids = ids[n_bos:]
+        return Prompt(tokens=self._at_least_bos(ids))
+
+    def prompt_of_tokens(self, token_ids: Sequence[int]) -> Prompt:
+        """Check token ids.
+
+        Raises:
+            BadRequest: if one is not in the vocabulary, or there is none to go on from.
+        """
+        for token_id in token_ids:
+            if not 0 <= token_id < self._vocab.n_tokens:
+                raise BadRequest(
+                    f"The token id {token_id} is not in the model's vocabulary of {self._vocab.n_tokens:,}.",
+                    param="prompt",
+                )
+        return Prompt(tokens=self._at_least_bos(list(token_ids)))
+
+    def embedding_tokens(self, item: str | tuple[int, ...]) -> tuple[int, ...]:
+        """Tokens of one input to embed; text is read as plain text throughout.
+
+        Raises:
+            BadRequest: if it is empty or a token id is not in the vocabulary.
+        """
+        if not isinstance(item, str):
+            return self.prompt_of_tokens(item).tokens
+        return self._at_least_bos(self._vocab.tokenize(item, add_special=True, parse_special=False))
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Text of tokens, control tokens shown; broken UTF-8 at the ends becomes replacement characters."""
+        return b"".join(self._vocab.token_bytes(token, special=True) for token in token_ids).decode("utf-8", "replace")
+
+    def _at_least_bos(self, ids: list[int]) -> tuple[int, ...]:
+        if not ids and not self._bos_ids:
+            raise BadRequest("The prompt is empty.", param="prompt")
+        return tuple(ids) or self._bos_ids
