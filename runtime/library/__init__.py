@@ -1,0 +1,1 @@
+"""What models are on disk, and by which names they are called."""
