@@ -1,0 +1,212 @@
+"""Who may call: Host and Origin checks, keys, and cross-origin answers, as one ASGI layer for each listener.
+
+A web page anywhere can make a browser call a port of this machine. The Host check stops names that were pointed at
+us (DNS rebinding), the Origin check stops every page the person did not allow, and neither can be had by default.
+"""
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import psutil
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runtime.errors import NotAllowed, NotAuthorized, RuntimeFault
+from runtime.host.keys import matches_any
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_MAX_HEADER_CHARS = 2048
+_PREFLIGHT_AGE_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """What a listener demands at the moment.
+
+    Attributes:
+        hosts: names accepted in the Host header, lower case, without port.
+        origins: web origins that may call, exactly as browsers write them.
+        key_hashes: SHA-256 of the keys; none means that no key is asked for.
+        token: the one secret of the private listener, instead of keys; empty on the public one.
+        open_paths: paths that need no key.
+    """
+
+    hosts: frozenset[str]
+    origins: frozenset[str] = frozenset()
+    key_hashes: tuple[str, ...] = ()
+    token: str = ""
+    open_paths: frozenset[str] = frozenset({"/health"})
+
+
+def own_names(bound_host: str) -> frozenset[str]:
+    """Host names by which a listener bound to this address may be called."""
+    if is_loopback(bound_host):
+        return LOOPBACK_NAMES | {bound_host.lower()}
+    names = {bound_host.lower(), socket.gethostname().lower(), f"{socket.gethostname().lower()}.local"}
+    return LOOPBACK_NAMES | names | frozenset(own_addresses())
+
+
+def own_addresses() -> tuple[str, ...]:
+    """IP addresses of this machine, IPv4 first, loopback and link-local ones left out."""
+    found: list[str] = []
+    for entries in psutil.net_if_addrs().values():
+        for entry in entries:
+            if entry.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            address = ipaddress.ip_address(entry.address.partition("%")[0])
+            if not (address.is_loopback or address.is_link_local):
+                found.append(str(address))
+    return tuple(sorted(set(found), key=lambda text: (":" in text, text)))
+
+
+def is_loopback(host: str) -> bool:
+    """True for addresses and names that only this machine reaches."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_host(raw_host: str | None, allowed: Iterable[str]) -> None:
+    """Check the Host header.
+
+    Raises:
+        NotAllowed: it is missing or names someone else.
+    """
+    name = _host_name(raw_host or "")
+    if name and name in allowed:
+        return
+    raise NotAllowed(
+        f"The Host header {raw_host!r} is not a name of this server." if raw_host else "The Host header is missing.",
+        hint="Use the address Deskside shows, or add the name to the allowed hosts.",
+    )
+
+
+def check_origin(headers: Mapping[str, str], allowed: Iterable[str]) -> str | None:
+    """Check Origin and the browser's fetch metadata; the answer is the allowed origin, if there is one.
+
+    Raises:
+        NotAllowed: a web page that was not allowed asks.
+    """
+    origin = headers.get("origin")
+    if origin is not None:
+        if origin in allowed:
+            return origin
+        raise NotAllowed(
+            f"Web pages of {origin[:200]!r} may not call this server.",
+            hint="Add that origin to the allowed origins if you trust it.",
+        )
+    # Images and scripts of a page carry no Origin, but say where they come from.
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+        raise NotAllowed("A web page may not load this address.", hint="Add its origin to the allowed origins.")
+    return None
+
+
+def check_key(headers: Mapping[str, str], policy: AccessPolicy) -> None:
+    """Check the token or the API key, in constant time.
+
+    Raises:
+        NotAuthorized: none, or a wrong one.
+    """
+    given = _given_key(headers)
+    if policy.token:
+        good = hmac.compare_digest(given.encode("utf-8", "replace"), policy.token.encode())
+    elif policy.key_hashes:
+        good = matches_any(given, policy.key_hashes)
+    else:
+        return
+    if good:
+        return
+    if not given:
+        raise NotAuthorized("No API key was sent.", hint="Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`.")
+    raise NotAuthorized("The API key is not known.", hint="Use a key that was made in Deskside and not deleted.")
+
+
+def _given_key(headers: Mapping[str, str]) -> str:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    key = value.strip() if scheme.lower() == "bearer" else ""
+    return key or headers.get("x-api-key", "").strip()
+
+
+def _host_name(raw_host: str) -> str:
+    try:
+        return (urlsplit(f"//{raw_host}").hostname or "").rstrip(".").lower()
+    except ValueError:
+        return ""
+
+
+class Gate:
+    """The ASGI layer. Also tidies the path, so that `//v1//models/` is `/v1/models`."""
+
+    def __init__(
+        self, app: ASGIApp, policy: Callable[[], AccessPolicy], refuse: Callable[[RuntimeFault, str], ASGIApp]
+    ) -> None:
+        self._app = app
+        self._policy = policy
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one request. Part of ASGI."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        scope["path"] = path = tidy_path(scope["path"])
+        headers = Headers(scope=scope)
+        policy = self._policy()
+        origin = None
+        try:
+            check_host(headers.get("host"), policy.hosts)
+            origin = check_origin(headers, policy.origins)
+            if origin is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await _answer_preflight(headers, origin, send)
+                return
+            if path not in policy.open_paths:
+                check_key(headers, policy)
+        except RuntimeFault as error:
+            await self._refuse(error, path)(scope, receive, _with_origin(send, origin))
+            return
+        await self._app(scope, receive, _with_origin(send, origin))
+
+
+def tidy_path(path: str) -> str:
+    """One slash where several stand, none at the end."""
+    return "/" + "/".join(part for part in path.split("/") if part)
+
+
+def _with_origin(send: Send, origin: str | None) -> Send:
+    if origin is None:
+        return send
+
+    async def send_with_origin(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"access-control-allow-origin", origin.encode("latin-1")),
+                (b"access-control-expose-headers", b"x-request-id, retry-after"),
+                (b"vary", b"Origin"),
+            ]
+        await send(message)
+
+    return send_with_origin
+
+
+async def _answer_preflight(headers: Headers, origin: str, send: Send) -> None:
+    wanted = headers.get("access-control-request-headers", "")[:_MAX_HEADER_CHARS]
+    answer = [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        (b"access-control-allow-headers", wanted.encode("latin-1", "ignore")),
+        (b"access-control-max-age", str(_PREFLIGHT_AGE_S).encode()),
+        (b"vary", b"Origin, Access-Control-Request-Headers"),
+    ]
+    if headers.get("access-control-request-private-network") == "true":
+        answer.append((b"access-control-allow-private-network", b"true"))
+    await send({"type": "http.response.start", "status": 204, "headers": answer})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,120 @@
+"""The two ASGI apps: the private one has every route, the public one no admin ones."""
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from runtime.errors import BadRequest, BugFault, Failure, NoSuchRoute, RuntimeFault, to_failure
+from runtime.host.access import AccessPolicy, Gate
+from runtime.host.api.admin import AdminRoutes
+from runtime.host.api.health import HealthRoutes
+from runtime.host.api.http import ClientGone, json_answer
+from runtime.host.api.openai import OpenAiRoutes
+from runtime.host.api.openai_answer import error_shape
+from runtime.host.api.openapi import OpenApiRoutes
+
+
+def shared_routes(openai: OpenAiRoutes, health: HealthRoutes) -> list[Route]:
+    """Routes that both listeners have."""
+    return [
+        Route("/health", health.health, methods=["GET"]),
+        Route("/metrics", health.metrics, methods=["GET"]),
+        Route("/v1/models", openai.models, methods=["GET"]),
+        Route("/v1/models/{model:path}", openai.model, methods=["GET"]),
+        Route("/v1/chat/completions", openai.chat, methods=["POST"]),
+        Route("/v1/completions", openai.completions, methods=["POST"]),
+        Route("/v1/embeddings", openai.embeddings, methods=["POST"]),
+    ]
+
+
+def admin_routes(admin: AdminRoutes, openapi: OpenApiRoutes) -> list[Route]:
+    """Routes of the private listener only."""
+    return [
+        Route("/admin/status", admin.status, methods=["GET"]),
+        Route("/admin/events", admin.events, methods=["GET"]),
+        Route("/admin/models", admin.models, methods=["GET"]),
+        Route("/admin/models/load", admin.load, methods=["POST"]),
+        Route("/admin/models/unload", admin.unload, methods=["POST"]),
+        Route("/admin/chat", admin.chat, methods=["POST"]),
+        Route("/admin/count", admin.count, methods=["POST"]),
+        Route("/admin/hardware", admin.hardware, methods=["GET"]),
+        Route("/admin/api", admin.api, methods=["GET", "PUT"]),
+        Route("/admin/keys", admin.add_key, methods=["POST"]),
+        Route("/admin/keys/{name}", admin.delete_key, methods=["DELETE"]),
+        Route("/admin/requests", admin.requests, methods=["GET"]),
+        Route("/admin/requests/cancel", admin.cancel, methods=["POST"]),
+        Route("/admin/shutdown", admin.shutdown, methods=["POST"]),
+        Route("/admin/openapi.json", openapi.document, methods=["GET"]),
+    ]
+
+
+def build_app(routes: Sequence[Route], policy: Callable[[], AccessPolicy]) -> ASGIApp:
+    """Routes behind a gate, with every error in the shape of its dialect."""
+    app = Starlette(
+        routes=list(routes),
+        exception_handlers={
+            RuntimeFault: _on_fault,
+            HTTPException: _on_http_exception,
+            ClientGone: _on_client_gone,
+            Exception: _on_bug,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Gate(app, policy, error_answer)
+
+
+def error_answer(error: RuntimeFault, path: str) -> Response:
+    """An error as an answer: a `Failure` for our own clients, OpenAI's shape for everyone else."""
+    headers = {}
+    retry_after_s = error.details.get("retry_after_s")
+    if retry_after_s is not None:
+        headers["retry-after"] = str(max(1, round(float(retry_after_s))))
+    elif error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["retry-after"] = "2"
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    shape: Failure | msgspec.Struct = to_failure(error) if path.startswith("/admin") else error_shape(error)
+    return json_answer(shape, error.status, headers)
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RuntimeFault):
+        raise error
+    return error_answer(error, request.url.path)
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    """Starlette raises the error again afterwards, so it also stands in the log with its stack."""
+    failure = to_failure(error)
+    return error_answer(BugFault(failure.message, hint=failure.hint), request.url.path)
+
+
+async def _on_client_gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    path = request.url.path
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        fault: RuntimeFault = NoSuchRoute(
+            f"There is nothing at {path}.", hint="The OpenAI routes begin with /v1; /health tells the state."
+        )
+        return error_answer(fault, path)
+    fault = BadRequest(f"{request.method} is not allowed at {path}.", hint=f"Allowed: {_allowed(error)}.")
+    answer = error_answer(fault, path)
+    answer.status_code = error.status_code
+    answer.headers["allow"] = _allowed(error)
+    return answer
+
+
+def _allowed(error: HTTPException) -> str:
+    return (error.headers or {}).get("Allow", "")

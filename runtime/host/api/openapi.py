@@ -1,0 +1,141 @@
+"""The OpenAPI 3.1 document of all routes, generated from the types that the handlers use."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from runtime.errors import Failure
+from runtime.host.api.health import Health
+from runtime.host.api.http import json_answer
+from runtime.host.api.openai import EmbeddingList, ModelCard, ModelList
+from runtime.host.api.openai_answer import Completion, ErrorShape
+from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
+from runtime.messages.api import (
+    ApiState,
+    CancelRequest,
+    ChatEvent,
+    ChatRequest,
+    CountAnswer,
+    CountRequest,
+    HostEvent,
+    InstalledModel,
+    LoadedModel,
+    LoadRequest,
+    NewKey,
+    NewKeyAnswer,
+    RequestInfo,
+    Status,
+    UnloadRequest,
+)
+from runtime.messages.hardware import HardwareSample
+from runtime.options import ApiOptions
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+
+class Operation(NamedTuple):
+    """One method of one path. `answer` is `None` where there is no body; types as msgspec understands them."""
+
+    method: str
+    path: str
+    text: str
+    body: Any = None
+    answer: Any = None
+    status: int = 200
+    content: str = JSON
+
+
+OPERATIONS = (
+    Operation("get", "/health", "State of the host; needs no key.", answer=Health),
+    Operation("get", "/metrics", "Prometheus text.", answer=str, content="text/plain"),
+    Operation("get", "/v1/models", "Installed models.", answer=ModelList),
+    Operation("get", "/v1/models/{model}", "One installed model.", answer=ModelCard),
+    Operation(
+        "post",
+        "/v1/chat/completions",
+        "Chat. With `stream`, server-sent events of chunks and `[DONE]`. Unknown fields are ignored.",
+        ChatBody,
+        Completion,
+    ),
+    Operation("post", "/v1/completions", "Plain completion; streams as chat does.", CompletionBody, Completion),
+    Operation("post", "/v1/embeddings", "Vectors of texts.", EmbeddingBody, EmbeddingList),
+    Operation("get", "/admin/status", "The host at a glance.", answer=Status),
+    Operation("get", "/admin/events", "Snapshot and changes.", answer=HostEvent, content=EVENTS),
+    Operation("get", "/admin/models", "Models on disk.", answer=tuple[InstalledModel, ...]),
+    Operation("post", "/admin/models/load", "Load; progress comes as events.", LoadRequest, LoadedModel, 202),
+    Operation("post", "/admin/models/unload", "Unload.", UnloadRequest, status=204),
+    Operation("post", "/admin/chat", "One turn of a chat; closing it cancels.", ChatRequest, ChatEvent, content=EVENTS),
+    Operation("post", "/admin/count", "Tokens of a conversation.", CountRequest, CountAnswer),
+    Operation("get", "/admin/hardware", "A reading of the machine.", answer=HardwareSample),
+    Operation("get", "/admin/api", "The public API now.", answer=ApiState),
+    Operation("put", "/admin/api", "Start, stop or move the public API.", ApiOptions, ApiState),
+    Operation("post", "/admin/keys", "Make an API key.", NewKey, NewKeyAnswer, 201),
+    Operation("delete", "/admin/keys/{name}", "Delete an API key.", status=204),
+    Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
+    Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),
+    Operation("post", "/admin/shutdown", "End the host.", status=204),
+    Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, object]),
+)
+
+
+def build_document(version: str) -> dict[str, Any]:
+    """The whole document; JSON-ready."""
+    types = [kind for operation in OPERATIONS for kind in (operation.body, operation.answer) if kind is not None]
+    types += [Failure, ErrorShape]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    by_type = list(zip(types, schemas, strict=True))
+
+    def schema(kind: object) -> dict[str, Any]:
+        return next(found for known, found in by_type if known is kind)
+
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        answer: dict[str, Any] = {"description": operation.text}
+        if operation.answer is not None:
+            answer["content"] = {operation.content: {"schema": schema(operation.answer)}}
+        error = Failure if operation.path.startswith("/admin") else ErrorShape
+        entry: dict[str, Any] = {
+            "summary": operation.text,
+            "operationId": f"{operation.method}_{operation.path.strip('/').translate(_PLAIN)}",
+            "responses": {
+                str(operation.status): answer,
+                "default": {"description": "An error.", "content": {JSON: {"schema": schema(error)}}},
+            },
+        }
+        if operation.path == "/health":
+            entry["security"] = []
+        if operation.body is not None:
+            entry["requestBody"] = {"required": True, "content": {JSON: {"schema": schema(operation.body)}}}
+        names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+        if names:
+            entry["parameters"] = [
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+            ]
+        paths.setdefault(operation.path, {})[operation.method] = entry
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Deskside", "version": version},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"key": []}],
+    }
+
+
+_PLAIN = str.maketrans({"/": "_", "{": "", "}": "", ".": "_"})
+
+
+class OpenApiRoutes:
+    """GET /admin/openapi.json."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._document: dict[str, Any] | None = None
+
+    async def document(self, _request: Request) -> Response:
+        """The document, made on the first call."""
+        if self._document is None:
+            self._document = build_document(self._version)
+        return json_answer(self._document)

@@ -1,0 +1,247 @@
+"""Where requests to models are taken: gives each a model, a mailbox and a row in the table, and counts it.
+
+The dialects in `runtime.host.api` say what to ask and shape what comes back; nothing else talks to a worker about
+a request.
+"""
+
+import contextlib
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from runtime.errors import BugFault, RuntimeFault, from_failure
+from runtime.host.mailbox import Mailbox, RequestMessage
+from runtime.host.supervisor import Lease, Supervisor
+from runtime.messages.api import RequestInfo, RequestState
+from runtime.messages.ipc import (
+    Count,
+    Counted,
+    Delta,
+    Embed,
+    Embedded,
+    Failed,
+    Finished,
+    Generate,
+    PromptProgress,
+    Queued,
+)
+from runtime.messages.shared import Usage
+from runtime.units import now
+
+MAX_FINISHED_ROWS = 200
+"""Finished requests that stay in the table; the running ones are bounded by the queues of the models."""
+
+Ask = Generate | Embed | Count
+
+
+class Counters(Protocol):
+    """What is told about each request; `runtime.host.metrics` keeps it."""
+
+    def request_ended(self, route: str, model: str, state: RequestState, usage: Usage) -> None:
+        """A request ended, one way or another."""
+        ...
+
+    def first_token(self, model: str, after_s: float) -> None:
+        """The first text of a request came so long after it arrived."""
+        ...
+
+
+class Ticket:
+    """One request to a model, from arrival to end. Home: the event loop."""
+
+    def __init__(self, route: str, client: str, model: str, counters: Counters) -> None:
+        self.request_id = f"{route.rsplit('/', 1)[-1][:4]}-{secrets.token_hex(12)}"
+        self.route = route
+        self.client = client
+        self.model = model
+        self.usage = Usage()
+        self.created_s = int(now())
+        self._arrived_at = time.monotonic()
+        self._started_s = now()
+        self._state: RequestState = "loading"
+        self._ttft_s = 0.0
+        self._tps = 0.0
+        self._generated = 0
+        self._problem = ""
+        self._error: RuntimeFault | None = None
+        self._counters = counters
+        self._mailbox: Mailbox | None = None
+        self._lease: Lease | None = None
+        self._ids: tuple[str, ...] = ()
+        self._cancel_wanted = False
+
+    def send(self, lease: Lease, asks: Sequence[Ask]) -> None:
+        """Send the request, which may have several parts, to the model."""
+        self._lease = lease
+        self.model = lease.model_id
+        self._mailbox = Mailbox(len(asks))
+        self._state = "queued"
+        sent: list[str] = []
+        for ask in asks:
+            lease.link.submit(ask, self._mailbox)
+            sent.append(ask.request_id)
+            self._ids = tuple(sent)
+        if self._cancel_wanted:
+            self.cancel()
+
+    async def take(self, patience_s: float | None = None) -> list[RequestMessage]:
+        """What the model says, as it comes; empty after `patience_s` of silence.
+
+        Raises:
+            RuntimeFault: the request failed; what came before in the same batch is handed out first.
+        """
+        if self._mailbox is None:
+            raise BugFault("A request was read before it was sent.")
+        if self._error is not None:
+            raise self._error
+        batch = await self._mailbox.take(patience_s)
+        for index, message in enumerate(batch):
+            if isinstance(message, Failed):
+                self._state = "failed"
+                self._problem = message.failure.message
+                self._error = from_failure(message.failure)
+                if index == 0:
+                    raise self._error
+                return batch[:index]
+            self._note(message)
+        return batch
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the last message has been taken."""
+        return self._mailbox is not None and self._mailbox.has_ended and not len(self._mailbox) and self._error is None
+
+    def cancel(self) -> None:
+        """Ask the model to stop; the reader sees how it ended."""
+        self._cancel_wanted = True
+        if self._lease is not None:
+            for request_id in self._ids:
+                self._lease.link.request_end(request_id)
+
+    def close(self, error: BaseException | None) -> None:
+        """The request is over, for whatever reason; one that still runs is cancelled."""
+        if self._lease is not None:
+            for request_id in self._ids:
+                self._lease.link.cancel(request_id)
+        if self._error is None and isinstance(error, RuntimeFault):
+            self._state = "failed"
+            self._problem = error.message
+        elif self._state not in ("finished", "cancelled", "failed"):
+            self._state = "cancelled"
+        self._counters.request_ended(self.route, self.model, self._state, self.usage)
+
+    def info(self) -> RequestInfo:
+        """The row of the table."""
+        return RequestInfo(
+            request_id=self.request_id,
+            route=self.route,
+            model=self.model,
+            client=self.client,
+            state=self._state,
+            started_s=self._started_s,
+            prompt_tokens=self.usage.prompt_tokens,
+            generated_tokens=self.usage.completion_tokens or self._generated,
+            time_to_first_token_s=round(self._ttft_s, 4),
+            generation_tps=round(self._tps, 2),
+            problem=self._problem,
+        )
+
+    def _note(self, message: RequestMessage) -> None:
+        match message:
+            case Delta():
+                if self._state != "generating":
+                    self._state = "generating"
+                    self._ttft_s = time.monotonic() - self._arrived_at
+                    self._counters.first_token(self.model, self._ttft_s)
+                self._generated += message.n_tokens
+            case Queued():
+                self._state = "queued"
+            case PromptProgress():
+                self._state = "prompt"
+            case Finished(usage=usage, reasons=reasons, timings=timings):
+                self._add_usage(usage)
+                self._tps = timings.generation_tps
+                self._state = "cancelled" if "cancelled" in reasons else "finished"
+            case Embedded(usage=usage):
+                self._add_usage(usage)
+                self._state = "finished"
+            case Counted():
+                self._state = "finished"
+            case Failed():
+                pass
+
+    def _add_usage(self, usage: Usage) -> None:
+        mine = self.usage
+        self.usage = Usage(
+            mine.prompt_tokens + usage.prompt_tokens,
+            mine.cached_tokens + usage.cached_tokens,
+            mine.completion_tokens + usage.completion_tokens,
+            mine.reasoning_tokens + usage.reasoning_tokens,
+        )
+
+
+class Desk:
+    """All requests of this host, running and lately finished."""
+
+    def __init__(self, supervisor: Supervisor, counters: Counters) -> None:
+        self._supervisor = supervisor
+        self._counters = counters
+        self._running: dict[str, Ticket] = {}
+        self._finished: deque[RequestInfo] = deque(maxlen=MAX_FINISHED_ROWS)
+
+    @contextlib.asynccontextmanager
+    async def ticket(self, route: str, client: str, model: str) -> AsyncIterator[Ticket]:
+        """A row for one request; leaving the block ends the request, also in the worker."""
+        ticket = Ticket(route, client, model, self._counters)
+        self._running[ticket.request_id] = ticket
+        error: BaseException | None = None
+        try:
+            yield ticket
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            ticket.close(error)
+            del self._running[ticket.request_id]
+            self._finished.append(ticket.info())
+
+    @contextlib.asynccontextmanager
+    async def lease(self, ticket: Ticket) -> AsyncIterator[Lease]:
+        """The ticket's model, loaded where needed.
+
+        Raises:
+            RuntimeFault: no such model, or it cannot be loaded.
+        """
+        async with self._supervisor.use(ticket.model) as lease:
+            yield lease
+
+    def rows(self) -> tuple[RequestInfo, ...]:
+        """Finished ones, then running ones, oldest first."""
+        return (*self._finished, *(ticket.info() for ticket in self._running.values()))
+
+    @property
+    def n_running(self) -> int:
+        """Requests that have not ended."""
+        return len(self._running)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a running request; an unknown one is no error."""
+        ticket = self._running.get(request_id)
+        if ticket is not None:
+            ticket.cancel()
+
+
+async def ask_once(desk: Desk, ticket: Ticket, build: Callable[[str], Ask]) -> RequestMessage:
+    """Send a request that is answered by one message, and wait for it.
+
+    Raises:
+        RuntimeFault: as `Desk.lease` and `Ticket.take`.
+    """
+    async with desk.lease(ticket) as lease:
+        ticket.send(lease, [build(ticket.request_id)])
+        while True:
+            for message in await ticket.take():
+                if isinstance(message, Embedded | Counted | Finished):
+                    return message

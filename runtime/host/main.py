@@ -1,0 +1,265 @@
+"""Composition root of the host: builds its parts, connects them, runs until told to end."""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from runtime.errors import RuntimeFault
+from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
+from runtime.host.api.admin import AdminParts, AdminRoutes
+from runtime.host.api.app import admin_routes, build_app, shared_routes
+from runtime.host.api.health import HealthRoutes
+from runtime.host.api.openai import OpenAiRoutes
+from runtime.host.api.openapi import OpenApiRoutes
+from runtime.host.api_switch import ApiSwitch, with_overrides
+from runtime.host.config import HostConfig, HostReady
+from runtime.host.desk import Desk
+from runtime.host.events import EventHub
+from runtime.host.listener import Listener, base_url
+from runtime.host.logs import HostLogs
+from runtime.host.metrics import Metrics
+from runtime.host.model_slot import RestartPolicy
+from runtime.host.ownership import Ownership
+from runtime.host.settings import SettingsFile
+from runtime.host.supervisor import Catalogue, Supervisor
+from runtime.host.telemetry import Sampler, Telemetry
+from runtime.messages.api import HostFile, InstalledModel, Notice, Status
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 5.0
+"""Running answers may take so long to finish after the host was asked to end."""
+
+
+def version() -> str:
+    """Deskside's version, as installed."""
+    return importlib.metadata.version("deskside")
+
+
+class Host:
+    """One running host. Home: the event loop."""
+
+    def __init__(
+        self,
+        config: HostConfig,
+        *,
+        catalogue: Catalogue,
+        make_sampler: Callable[[Callable[[], tuple[int, ...]]], Sampler],
+        on_worker_line: Callable[[str, str], None],
+        policy: RestartPolicy | None = None,
+    ) -> None:
+        """`make_sampler` is given the process ids that count as ours, and runs in the telemetry thread."""
+        self._config = config
+        self._started_at = time.monotonic()
+        self._token = secrets.token_hex(32)
+        self._ending = asyncio.Event()
+        self._end_at_once = asyncio.Event()
+        self._settings = SettingsFile(config.data.settings_file)
+        self._hub = EventHub()
+        if config.on_event is not None:
+            self._hub.observe(config.on_event)
+        self._metrics = Metrics()
+        self._catalogue = catalogue
+        self._supervisor = Supervisor(
+            self._catalogue,
+            command=config.worker_command,
+            options_for=self._settings.load_options,
+            send=self._hub.send,
+            on_restart=self._metrics.worker_restarted,
+            on_log_line=on_worker_line,
+            policy=policy,
+        )
+        self._desk = Desk(self._supervisor, self._metrics)
+        self._telemetry = Telemetry(lambda: make_sampler(self._our_pids), self._hub.send)
+        self._switch = ApiSwitch(
+            self._settings,
+            options=with_overrides(
+                self._settings.current.api, enabled=config.api_enabled, host=config.api_host, port=config.api_port
+            ),
+            run_key=config.api_key,
+            send=self._hub.send,
+        )
+        self._private = self._build_apps()
+
+    def _build_apps(self) -> Listener:
+        openai = OpenAiRoutes(self._desk, self._supervisor, self._installed)
+        health = HealthRoutes(self._supervisor, self._desk, self._metrics, lambda: self._telemetry.latest)
+        parts = AdminParts(
+            desk=self._desk,
+            supervisor=self._supervisor,
+            hub=self._hub,
+            switch=self._switch,
+            telemetry=self._telemetry,
+            settings=self._settings,
+            installed=self._installed,
+            status=self.status,
+            end_host=self.end,
+        )
+        admin = AdminRoutes(parts)
+        shared = shared_routes(openai, health)
+        private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
+        self._switch.attach(build_app(shared, self._switch.policy))
+        private = build_app([*shared, *admin_routes(admin, OpenApiRoutes(version()))], lambda: private_policy)
+        return Listener(private, "127.0.0.1", 0)
+
+    # --- run ----------------------------------------------------------------------------------------------
+
+    async def run(self, ownership: Ownership) -> None:
+        """Serve until `end`.
+
+        Raises:
+            RuntimeFault: no loopback port is free.
+        """
+        await self._supervisor.open()
+        await self._private.open()
+        address = base_url("127.0.0.1", self._private.port)
+        try:
+            ownership.publish(HostFile(address, self._token, os.getpid(), version()))
+            self._telemetry.start()
+            for problem in self._settings.problems:
+                self._hub.send(Notice("warning", problem))
+            await self._switch.start()
+            log.info("version %s, process %d, private address %s", version(), os.getpid(), address)
+            if self._config.on_ready is not None:
+                self._config.on_ready(HostReady(address, version(), self._switch.state()))
+            await self._load_first_model()
+            await self._ending.wait()
+        finally:
+            await self._close()
+
+    def end(self) -> None:
+        """End: running answers may finish for `DRAIN_S`; asked again, at once. Call it in the event loop."""
+        if self._ending.is_set():
+            self._end_at_once.set()
+        self._ending.set()
+
+    def parent_is_gone(self) -> None:
+        """The window closed or died."""
+        api = self._switch.state()
+        if api.options.keep_when_window_closes and api.running:
+            log.info("the window is gone; the API stays on")
+            return
+        log.info("the window is gone")
+        self.end()
+
+    async def _load_first_model(self) -> None:
+        name = self._config.model or (self._settings.current.last_model if self._config.load_last else "")
+        if not name:
+            return
+        try:
+            slot = await self._supervisor.load(name, self._config.load_options, replace=True)
+            self._settings.remember_load(slot.model.id, self._config.load_options)
+        except RuntimeFault as error:
+            self._hub.send(Notice("error", f"{error.message} {error.hint}".strip()))
+
+    async def _close(self) -> None:
+        log.info("ending")
+        self._switch.stop_accepting()
+        draining = asyncio.create_task(self._supervisor.close(DRAIN_S))
+        hurry = asyncio.create_task(self._end_at_once.wait())
+        await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not draining.done():
+            draining.cancel()
+            await asyncio.wait({draining})
+            await self._supervisor.close(0.0)
+        self._hub.close()
+        self._telemetry.close()
+        await asyncio.gather(self._switch.close(), self._private.close())
+
+    # --- facts --------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """The host at a glance."""
+        return Status(
+            version=version(),
+            pid=os.getpid(),
+            uptime_s=round(time.monotonic() - self._started_at, 3),
+            data_dir=str(self._config.data.root),
+            models=self._supervisor.loaded(),
+            api=self._switch.state(),
+        )
+
+    async def _installed(self) -> tuple[InstalledModel, ...]:
+        return tuple(await asyncio.to_thread(self._catalogue.installed))
+
+    def _our_pids(self) -> tuple[int, ...]:
+        parent = (os.getppid(),) if self._config.with_parent else ()
+        return (os.getpid(), *parent, *self._supervisor.pids())
+
+
+# --- the process ------------------------------------------------------------------------------------------
+
+
+def run_host(config: HostConfig) -> int:
+    """Run a host in this process until it is told to end; the answer is the exit code.
+
+    Raises:
+        AlreadyRunning: another host uses the data folder.
+        StorageFault: the data folder cannot be used.
+        RuntimeFault: no loopback port is free, or an option is not valid.
+    """
+    with Ownership(config.data) as ownership, contextlib.closing(_logs(config)) as logs:
+        asyncio.run(_run(config, ownership, logs))
+    return 0
+
+
+def _logs(config: HostConfig) -> HostLogs:
+    return HostLogs(config.data.logs, to_stderr=config.log_to_stderr)
+
+
+async def _run(config: HostConfig, ownership: Ownership, logs: HostLogs) -> None:
+    # Late: each of these costs start-up time, and the lock comes first.
+    from runtime.hardware import HardwareSampler
+    from runtime.library import Library
+
+    host = Host(
+        config,
+        catalogue=Library(config.data),
+        make_sampler=lambda our_pids: HardwareSampler(our_pids=our_pids),
+        on_worker_line=logs.worker_line,
+    )
+    with _signals_to(host):
+        if config.with_parent:
+            _watch_parent(host)
+        await host.run(ownership)
+
+
+@contextlib.contextmanager
+def _signals_to(host: Host) -> Iterator[None]:
+    """Ctrl-C and a polite end become `Host.end`."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():  # a test: signals belong to the main thread
+        yield
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform == "win32":
+        numbers.append(signal.SIGBREAK)
+    before = {number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(host.end)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch_parent(host: Host) -> None:
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        # os.read, not sys.stdin: a daemon thread inside a buffered reader breaks the interpreter's end.
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        with contextlib.suppress(RuntimeError):  # the loop has just closed
+            loop.call_soon_threadsafe(host.parent_is_gone)
+
+    threading.Thread(target=watch, name="watch parent", daemon=True).start()

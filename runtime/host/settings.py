@@ -1,0 +1,234 @@
+"""Settings of the host that outlive a run: one TOML file, versioned, written atomically, never lost.
+
+A file that cannot be read is moved aside, one with a wrong section is copied aside, and a sentence says so. Keys
+this version does not know are kept as they stand, so an older Deskside does not destroy a newer one's.
+"""
+
+import copy
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli_w
+
+from runtime.errors import StorageFault
+from runtime.options import ApiOptions, LoadOptions
+from runtime.units import now_local
+
+SETTINGS_VERSION = 1
+MAX_REMEMBERED_MODELS = 500
+"""Models whose load options are kept; past it the one remembered first goes."""
+
+_MAX_FILE_BYTES = 4 * 1024 * 1024
+
+Raw = dict[str, Any]
+"""A TOML table as `tomllib` reads it; it does not leave this module."""
+
+T = TypeVar("T")
+
+
+class StoredKey(msgspec.Struct, frozen=True):
+    """An API key by name, with the SHA-256 of it."""
+
+    name: str
+    sha256: str
+    created_s: float
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """All of it. Replaced as a whole, never changed in place."""
+
+    api: ApiOptions = ApiOptions()
+    keys: tuple[StoredKey, ...] = ()
+    load_options: Mapping[str, LoadOptions] = {}
+    last_model: str = ""
+
+
+def migrate_0_to_1(raw: Raw) -> Raw:
+    """A file that a person wrote by hand has no version; its keys are those of version 1."""
+    return {**raw, "version": 1}
+
+
+MIGRATIONS: Mapping[int, Callable[[Raw], Raw]] = {0: migrate_0_to_1}
+"""From version n to n + 1. Each has a test of its name."""
+
+
+class SettingsFile:
+    """The file and its present contents. Home: the event loop (files are small)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._raw: Raw = {}
+        self.current = Settings()
+        self.problems: list[str] = []
+        """Sentences for a person about what was wrong with the file; empty when nothing was."""
+        self._read()
+
+    def change(self, **changes: object) -> Settings:
+        """Replace fields of `Settings` and write the file.
+
+        Raises:
+            StorageFault: if it cannot be written; the present contents are changed for this run all the same.
+        """
+        self.current = msgspec.structs.replace(self.current, **changes)
+        self._write()
+        return self.current
+
+    def remember_load(self, model_id: str, options: LoadOptions | None) -> None:
+        """Keep what was loaded last, and with `options` how.
+
+        Raises:
+            StorageFault: if the file cannot be written.
+        """
+        kept = dict(self.current.load_options)
+        if options is not None:
+            kept.pop(model_id, None)
+            kept[model_id] = options
+            while len(kept) > MAX_REMEMBERED_MODELS:
+                del kept[next(iter(kept))]
+        if kept != self.current.load_options or model_id != self.current.last_model:
+            self.change(load_options=kept, last_model=model_id)
+
+    def load_options(self, model_id: str) -> LoadOptions:
+        """The options remembered for a model, or automatic ones."""
+        return self.current.load_options.get(model_id, LoadOptions())
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            if not self._path.exists():
+                return
+            raw, version = _parse(self._path)
+        except (OSError, ValueError) as error:  # TOML and UTF-8 errors are ValueErrors
+            kept = self._set_aside(move=True)
+            self.problems.append(f"The settings could not be read ({error}). They start anew; the old file is {kept}.")
+            return
+        while version in MIGRATIONS:
+            raw = MIGRATIONS[version](raw)
+            version += 1
+        self._raw = raw
+        self._take_sections(raw)
+
+    def _take_sections(self, raw: Raw) -> None:
+        wrong: list[str] = []
+        api = _section(raw, "api", ApiOptions, ApiOptions(), wrong)
+        keys = _section(raw, "keys", tuple[StoredKey, ...], (), wrong)
+        last_model = _section(raw, "last_model", str, "", wrong)
+        load_options: dict[str, LoadOptions] = {}
+        models = raw.get("models", {})
+        for model_id in models if isinstance(models, dict) else ():
+            load_options[model_id] = _section(models, model_id, LoadOptions, LoadOptions(), wrong)
+        if any(problem.startswith("keys") for problem in wrong) and api.enabled:
+            # Without its keys an open API would let everyone in.
+            api = msgspec.structs.replace(api, enabled=False)
+            wrong.append("the API stays off until it is switched on again, since its keys are not known")
+        self.current = Settings(api, keys, load_options, last_model)
+        if wrong:
+            kept = self._set_aside(move=False)
+            self.problems.append(
+                f"Some settings are not valid and were left out: {'; '.join(wrong)}. A copy is {kept}."
+            )
+
+    def _set_aside(self, *, move: bool) -> str:
+        stamp = now_local().strftime("%Y%m%d-%H%M%S")
+        aside = self._path.with_name(f"{self._path.stem}.broken-{stamp}{self._path.suffix}")
+        try:
+            if move:
+                self._path.replace(aside)
+            else:
+                shutil.copy2(self._path, aside)
+        except OSError as error:
+            return f"still {self._path.name} ({error})"
+        return aside.name
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        raw = copy.deepcopy(self._raw)
+        raw.setdefault("version", SETTINGS_VERSION)
+        _put(raw, "api", msgspec.to_builtins(self.current.api), ApiOptions)
+        raw["keys"] = msgspec.to_builtins(self.current.keys)
+        raw["last_model"] = self.current.last_model
+        old_models = raw.get("models")
+        kept = old_models if isinstance(old_models, dict) else {}
+        models: Raw = {}
+        for model_id, options in self.current.load_options.items():
+            models[model_id] = kept.get(model_id, {})
+            _put(models, model_id, msgspec.to_builtins(options), LoadOptions)
+        raw["models"] = models
+        try:
+            write_atomically(self._path, tomli_w.dumps(raw).encode())
+        except OSError as error:
+            raise StorageFault(
+                f"The settings could not be saved: {error.strerror or error}.",
+                hint="Check the free space and the permissions of the data folder.",
+                path=str(self._path),
+            ) from error
+        self._raw = raw
+
+
+def _parse(path: Path) -> tuple[Raw, int]:
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise ValueError("it is far too large")
+    raw = tomllib.loads(path.read_text("utf-8"))
+    version = raw.get("version", 0)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+        raise ValueError(f"its version is {version!r}")
+    return raw, version
+
+
+def _section(raw: Raw, name: str, kind: type[T], default: T, wrong: list[str]) -> T:
+    """Read one section; what this version does not know in it is left to the file."""
+    if name not in raw:
+        return default
+    value = raw[name]
+    known: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
+    if isinstance(value, dict) and known:
+        value = {key: entry for key, entry in value.items() if key in known}
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        wrong.append(f"{name} ({error})")
+        return default
+
+
+def _put(raw: Raw, name: str, value: Raw, kind: type[msgspec.Struct]) -> None:
+    """Write a section, keeping the keys of it that this version does not know."""
+    old = raw.get(name)
+    unknown = (
+        {key: entry for key, entry in old.items() if key not in kind.__struct_fields__} if isinstance(old, dict) else {}
+    )
+    raw[name] = {**unknown, **value}
+
+
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write beside the target and replace it, so that it is whole or as it was.
+
+    Args:
+        path: the target; its folder is made where it is missing.
+        content: what to write.
+        private: readable by this person alone (POSIX mode 0600).
+
+    Raises:
+        OSError: disk full, no permission.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, raw_beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+    beside = Path(raw_beside)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if not private and os.name != "nt":
+            beside.chmod(0o644)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,249 @@
+"""Which models are loaded: the one owner of that fact.
+
+A request that names an installed model which is not loaded loads it, once for all who ask. Only one model is kept
+unless a load says otherwise (`LoadRequest.replace` false): a model that was loaded for a request gives way to the
+next one when the requests that use it are done; a load that a person asks for does not wait for them.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from runtime.errors import BadRequest, Busy, ModelLoadFailed, ModelNotFound, NotAllowed
+from runtime.host.model_slot import ModelSlot, RestartPolicy, SlotHooks
+from runtime.host.worker_gate import WorkerGate
+from runtime.host.worker_link import WorkerLink
+from runtime.messages.api import HostEvent, InstalledModel, LoadedModel, ModelChanged, ModelGone
+from runtime.options import LoadOptions
+
+log = logging.getLogger(__name__)
+
+ON_DEMAND_DRAIN_S = 600.0
+"""The longest a model that gives way to another request's model may go on with its own requests."""
+
+RETRY_FAILED_AFTER_S = 60.0
+"""A request for a model whose load failed gets that failure for so long; after it, the load is tried again."""
+
+MAX_SLOTS = 64
+_NAMES_IN_HINT = 8
+
+
+class Catalogue(Protocol):
+    """What is on disk. Blocking: called in a thread."""
+
+    def installed(self) -> tuple[InstalledModel, ...]:
+        """All models on disk."""
+        ...
+
+    def resolve(self, name: str) -> InstalledModel:
+        """By id, short name or path; raises `ModelNotFound`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The use of a loaded model by one request."""
+
+    model_id: str
+    slot: ModelSlot
+    link: WorkerLink
+
+
+class Supervisor:
+    """Loads, finds and unloads models. Home: the event loop."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        command: tuple[str, ...],
+        options_for: Callable[[str], LoadOptions],
+        send: Callable[[HostEvent], None],
+        on_restart: Callable[[str], None],
+        on_log_line: Callable[[str, str], None],
+        policy: RestartPolicy | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._command = command
+        self._options_for = options_for
+        self._send = send
+        self._hooks = SlotHooks(self._changed, send, on_restart, on_log_line)
+        self._policy = policy or RestartPolicy()
+        self._gate = WorkerGate()
+        self._slots: dict[str, ModelSlot] = {}
+        self._leaving: set[ModelSlot] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def open(self) -> None:
+        """Open the door for workers.
+
+        Raises:
+            OSError: if no loopback port is free.
+        """
+        await self._gate.open()
+
+    async def close(self, drain_s: float) -> None:
+        """Let what runs finish for at most `drain_s`, then end every worker."""
+        self._is_closed = True
+        slots = [*self._slots.values(), *self._leaving]
+        await asyncio.gather(*(slot.give_way(drain_s) if drain_s > 0 else slot.unload() for slot in slots))
+        self._gate.close()
+
+    # --- what is loaded -----------------------------------------------------------------------------------
+
+    def slots(self) -> tuple[ModelSlot, ...]:
+        """The models that have, get or had a worker; oldest first."""
+        return tuple(self._slots.values())
+
+    def loaded(self) -> tuple[LoadedModel, ...]:
+        """The same as values."""
+        return tuple(slot.public() for slot in self._slots.values())
+
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers. May be called from any thread."""
+        return tuple(
+            pid for slot in (*self._slots.copy().values(), *self._leaving.copy()) if (pid := slot.pid) is not None
+        )
+
+    # --- loading ------------------------------------------------------------------------------------------
+
+    async def load(self, name: str, options: LoadOptions | None, *, replace: bool) -> ModelSlot:
+        """Start to load by id or path; with `replace`, the other models end at once, whatever they do.
+
+        Loading a model that is loaded with the same options changes nothing.
+
+        Raises:
+            ModelNotFound: nothing of that name is on disk.
+            NotAllowed: the host is ending.
+        """
+        model = await asyncio.to_thread(self._catalogue.resolve, name)
+        wanted = options if options is not None else self._options_for(model.id)
+        others = [slot for slot in self._slots.values() if slot.model.id != model.id] if replace else []
+        current = self._slots.get(model.id)
+        if current is not None and current.state != "failed" and not current.is_leaving and current.options == wanted:
+            for slot in others:
+                self._retire(slot, 0.0)
+            return current
+        if current is not None:
+            others.append(current)
+        return self._begin(model, wanted, others, drain_s=0.0)
+
+    async def unload(self, model_id: str) -> None:
+        """Unload by id; returns when its process has ended.
+
+        Raises:
+            ModelNotFound: it is not loaded.
+        """
+        slot = self._slots.get(model_id)
+        if slot is None:
+            raise ModelNotFound(f"No model named {model_id!r} is loaded.", model=model_id)
+        await asyncio.shield(self._retire(slot, 0.0))
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: str) -> AsyncIterator[Lease]:
+        """Use a model for one request, loading it where needed; "" is the one loaded last.
+
+        Raises:
+            RuntimeFault: no such model, it cannot be loaded, or too many wait for it.
+        """
+        slot = await self._slot_for(name)
+        slot.users += 1
+        try:
+            yield Lease(slot.model.id, slot, await slot.until_ready())
+        finally:
+            slot.release()
+
+    async def _slot_for(self, name: str) -> ModelSlot:
+        if self._is_closed:
+            raise NotAllowed("Deskside is ending.", hint="Start it again.")
+        slot = self._usable(name)
+        if slot is not None:
+            return slot
+        if not name:
+            raise BadRequest("No model is loaded.", hint="Name one in `model`, or load one.", param="model")
+        model = await self._installed(name)
+        slot = self._usable(model.id)  # again: others may have asked while the disk was read
+        if slot is not None:
+            return slot
+        if model.problem:
+            raise ModelLoadFailed(model.problem, path=model.path)
+        if len(self._slots) + len(self._leaving) >= MAX_SLOTS:
+            raise Busy(
+                "Too many models are being loaded and unloaded.",
+                hint="Try again in a minute.",
+                retry_after_s=60,
+                waiting=0,
+            )
+        return self._begin(model, self._options_for(model.id), list(self._slots.values()), drain_s=ON_DEMAND_DRAIN_S)
+
+    def _usable(self, name: str) -> ModelSlot | None:
+        if not name:
+            return next((slot for slot in reversed(self._slots.values()) if not slot.is_leaving), None)
+        slot = self._slots.get(name)
+        if slot is None or slot.is_leaving:
+            return None
+        if slot.state == "failed" and slot.failed_for_s > RETRY_FAILED_AFTER_S:
+            return None
+        return slot
+
+    async def _installed(self, name: str) -> InstalledModel:
+        """Only what is listed: a request from outside must not name files."""
+        models = await asyncio.to_thread(self._catalogue.installed)
+        wanted = name.casefold()
+        for model in models:
+            if model.id == name:
+                return model
+        for model in models:
+            if wanted in (model.id.casefold(), model.name.casefold()):
+                return model
+        names = ", ".join(model.id for model in models[:_NAMES_IN_HINT]) or "none yet"
+        raise ModelNotFound(
+            f"No model named {name!r} is installed.", hint=f"Installed: {names}.", model=name, param="model"
+        )
+
+    def _begin(self, model: InstalledModel, options: LoadOptions, others: list[ModelSlot], drain_s: float) -> ModelSlot:
+        slot = ModelSlot(
+            model,
+            options,
+            gate=self._gate,
+            command=self._command,
+            hooks=self._hooks,
+            policy=self._policy,
+        )
+        replaced = self._slots.pop(model.id, None)
+        if replaced is not None:
+            self._leaving.add(replaced)
+        self._slots[model.id] = slot
+
+        async def others_give_way() -> None:
+            for other in (*others, *self._leaving.copy()):
+                await asyncio.shield(self._retire(other, drain_s))
+
+        slot.start(others_give_way)
+        self._changed(slot)
+        return slot
+
+    def _retire(self, slot: ModelSlot, drain_s: float) -> "asyncio.Task[None]":
+        """Unload in a task of its own: whoever waits for it may be cancelled, the unload goes on."""
+        task = asyncio.create_task(self._retire_now(slot, drain_s), name=f"unload {slot.model.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _retire_now(self, slot: ModelSlot, drain_s: float) -> None:
+        if drain_s > 0:
+            await slot.give_way(drain_s)
+        else:
+            await slot.unload()
+        self._leaving.discard(slot)
+        if self._slots.get(slot.model.id) is slot:
+            del self._slots[slot.model.id]
+            self._send(ModelGone(slot.model.id))
+
+    def _changed(self, slot: ModelSlot) -> None:
+        if self._slots.get(slot.model.id) is slot:
+            self._send(ModelChanged(slot.public()))
