@@ -1,0 +1,1 @@
+"""The frame of the window: rail, status bar, menus, command palette, toasts and banner."""
