@@ -74,6 +74,9 @@ class FrameSocket:
     """Blocking frames over a socket, for the worker. Reading: one thread. Writing: any thread (locked)."""
 
     def __init__(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # not a TCP socket
+            # Small frames one after another would otherwise wait 40 ms for the peer's acknowledgement.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._file = sock.makefile("rb")
         self._write_lock = threading.Lock()
