@@ -24,7 +24,7 @@ from runtime.messages.shared import FinishReason, Message, ModelFacts, Timings, 
 from runtime.options import MAX_STOPS
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest
 from runtime.worker.delivery import Delivery
-from runtime.worker.embedding import MAX_INPUTS, EmbeddingJob
+from runtime.worker.embed_job import MAX_INPUTS, EmbeddingJob
 from runtime.worker.language import Language
 from runtime.worker.live import Live, Registry
 from runtime.worker.outbox import Outbox
