@@ -35,6 +35,8 @@ MAX_FINISHED_ROWS = 200
 
 Ask = Generate | Embed | Count
 
+_ID_PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl", "/v1/embeddings": "embd"}
+
 
 class Counters(Protocol):
     """What is told about each request; `runtime.host.metrics` keeps it."""
@@ -52,7 +54,7 @@ class Ticket:
     """One request to a model, from arrival to end. Home: the event loop."""
 
     def __init__(self, route: str, client: str, model: str, counters: Counters) -> None:
-        self.request_id = f"{route.rsplit('/', 1)[-1][:4]}-{secrets.token_hex(12)}"
+        self.request_id = f"{_ID_PREFIXES.get(route, 'req')}-{secrets.token_hex(12)}"
         self.route = route
         self.client = client
         self.model = model
