@@ -1,21 +1,38 @@
 """The open conversation: what is shown of it and what a person can do with it."""
 
-from PySide6.QtCore import QObject, Signal
+from collections.abc import Callable
 
-from app.conversations import Conversations
+from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
+
+from app.answer import Answer
+from app.conversations import Conversations, untitled
 from app.link import HostLink
+from app.model_choice import Choice, choose_model
 from app.notices import Notices
-from app.presets import Presets
-from app.settings import Settings
+from app.opened import Opened
+from app.presets import NO_PRESET, Preset, Presets
+from app.saver import Saver
 from app.speed import Speed
-from app.store import StoreLane
-from app.transcript import AnswerStats, MessageState, MessageView
+from app.store import StoreLane, new_id
+from app.store.records import ConversationChange, ConversationRecord, MessageRecord
+from app.title import title_from
+from app.transcript import AnswerStats, MessageState, MessageView, Node, Transcript
+from runtime import units
+from runtime.errors import Failure
+from runtime.messages.api import ChatRequest, CountAnswer, LoadedModel
 from runtime.options import GenerateOptions
 
 __all__ = ["AnswerStats", "ChatSession", "MessageState", "MessageView"]
 
 MAX_RUNNING = 4
 """Conversations of this window that may have an answer in the making at once."""
+
+DRAFT_SAVE_MS = 500
+COUNT_MS = 300
+"""Pause after typing before the draft's tokens are counted."""
+
+MAX_QUESTION_CHARS = 4_000_000
+"""Longest question taken; far beyond any model's context, and small enough to show."""
 
 
 class ChatSession(QObject):
@@ -62,7 +79,7 @@ class ChatSession(QObject):
     """The title of the open conversation."""
 
     setup_changed = Signal()
-    """System prompt, options or preset of the open conversation changed."""
+    """System prompt, options, preset or model of the open conversation changed."""
 
     draft_restored = Signal(str)
     """Text for the composer: the unsent draft of the conversation just opened."""
@@ -73,129 +90,623 @@ class ChatSession(QObject):
     def __init__(
         self,
         store: StoreLane,
+        saver: Saver,
         link: HostLink,
         conversations: Conversations,
         presets: Presets,
-        settings: Settings,
         speed: Speed,
         notices: Notices,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        raise NotImplementedError
+        self._store = store
+        self._saver = saver
+        self._link = link
+        self._conversations = conversations
+        self._presets = presets
+        self._speed = speed
+        self._notices = notices
+        self._open = Opened(Transcript(new_id()))
+        self._running: dict[str, tuple[Answer, Opened]] = {}
+        self._shown: list[str] = []
+        self._is_model_expected = False
+        self._used = 0
+        self._limit = 0
+        self._draft_timer = _single_shot(DRAFT_SAVE_MS, self, self._save_draft)
+        self._count_timer = _single_shot(COUNT_MS, self, self._count)
+        link.models_changed.connect(self._models_changed)
+        link.connected.connect(self._models_changed)
+        conversations.deleted.connect(self._conversation_deleted)
+        conversations.retitled.connect(self._conversation_retitled)
+        presets.changed.connect(self.setup_changed)
+        presets.default_changed.connect(self.setup_changed)
+        saver.saved.connect(conversations.refresh)
 
     # --- what is shown
 
     @property
     def conversation_id(self) -> str:
         """The open conversation."""
-        raise NotImplementedError
+        return self._open.id
 
     @property
     def title(self) -> str:
         """Its title; "New chat" before the first question."""
-        raise NotImplementedError
+        return self._open.title or untitled()
 
     @property
     def is_busy(self) -> bool:
         """Whether it has an answer in the making."""
-        raise NotImplementedError
+        return self._open.id in self._running
 
     @property
     def is_loading(self) -> bool:
         """Whether its messages are still being read from disk."""
-        raise NotImplementedError
+        return self._open.is_loading
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no message."""
+        return not self._shown and not self._open.is_loading
 
     @property
     def draft(self) -> str:
         """The unsent text."""
-        raise NotImplementedError
+        return self._open.draft
 
     @property
     def system_prompt(self) -> str:
         """The system prompt in force (own, or the preset's)."""
-        raise NotImplementedError
+        return self._open.system_prompt(self._preset(self._open))
 
     @property
     def options(self) -> GenerateOptions:
         """The options in force (own, or the preset's)."""
-        raise NotImplementedError
+        return self._open.options(self._preset(self._open))
 
     @property
     def preset_id(self) -> str:
-        """The preset chosen; empty for none."""
-        raise NotImplementedError
+        """The preset in force; empty for none. A new conversation has the default one."""
+        return self._preset(self._open).id
 
     @property
     def is_customized(self) -> bool:
         """Whether system prompt or options differ from the preset's."""
-        raise NotImplementedError
+        return self._open.own_system_prompt is not None or self._open.own_options is not None
+
+    @property
+    def model(self) -> LoadedModel | None:
+        """The model that would answer now; `None` while none is ready."""
+        return self._choose(self._open).ready
+
+    @property
+    def tokens_used(self) -> int:
+        """Tokens of the conversation as last told by `context_used`."""
+        return self._used
 
     def messages(self) -> tuple[MessageView, ...]:
         """The shown path, oldest first."""
-        raise NotImplementedError
+        transcript = self._open.transcript
+        return tuple(transcript.view(node) for node in transcript.path())
 
     def message(self, message_id: str) -> MessageView | None:
         """One message of the shown path."""
-        raise NotImplementedError
+        node = self._open.transcript.get(message_id)
+        return self._open.transcript.view(node) if node is not None else None
 
-    # --- what a person can do
+    # --- opening
 
     def open(self, conversation_id: str) -> None:
         """Open a conversation (an id unknown to the store is a new, empty one). `opened`, then `reset` follow."""
-        raise NotImplementedError
+        if conversation_id == self._open.id and (self._open.is_kept or self._open.is_loading):
+            return
+        self._save_draft()
+        was_busy = self.is_busy
+        running = self._running.get(conversation_id)
+        self._open = running[1] if running else Opened(Transcript(conversation_id), is_loading=True)
+        self._show_all()
+        self.opened.emit(conversation_id)
+        self.reset.emit()
+        if was_busy != self.is_busy:
+            self.busy_changed.emit(self.is_busy)
+        if running is not None:
+            self._tell_opened()
+            return
+        opened = self._open
+
+        def read(found: tuple[ConversationRecord | None, tuple[MessageRecord, ...]]) -> None:
+            record, records = found
+            opened.is_loading = False
+            if record is not None:
+                opened.take(record)
+                opened.transcript = Transcript(record.id, records, active_child_id=record.active_child_id)
+            if opened is self._open:
+                self._show_all()
+                self.reset.emit()
+                self._tell_opened()
+
+        def failed(error: Exception) -> None:
+            opened.is_loading = False
+            self._store.say_error(error)
+            if opened is self._open:
+                self.reset.emit()
+
+        self._saver.flush()  # what was just written must be in what is read
+        self._store.submit(lambda store: (store.conversation(opened.id), store.messages(opened.id)), read, failed)
+
+    def open_new(self) -> None:
+        """Open a new, empty conversation; does nothing when the open one is empty already."""
+        if not (self.is_empty and not self._open.draft and not self._open.is_kept):
+            self.open(self._conversations.create())
+
+    # --- what a person can do
 
     def send(self, text: str) -> bool:
         """Send a question. False (and a notice) when it is empty or cannot be taken now; the draft stays then.
 
         While no model is ready the answer waits in state "queued" and begins when one is.
         """
-        raise NotImplementedError
+        if not text.strip() or not self._may_answer() or not self._fits(text):
+            return False
+        last = self._open.transcript.last()
+        self._ask(text, parent_id=last.id if last else "")
+        return True
 
     def stop(self) -> None:
         """Stop the answer of the open conversation; what came stays."""
-        raise NotImplementedError
+        if self.is_busy:
+            self._running[self._open.id][0].stop()
 
     def regenerate(self, message_id: str) -> bool:
         """Answer again as a new branch (id of an answer, or of a question). A failed empty answer is replaced."""
-        raise NotImplementedError
+        transcript = self._open.transcript
+        node = transcript.get(message_id)
+        if node is None or not self._may_answer():
+            return False
+        if node.role == "assistant":
+            parent_id = node.parent_id
+            if node.state == "failed" and not len(node.content) and not node.child_ids:
+                self._saver.mark_deleted([node.id], deleted=True)
+                transcript.remove(node.id)
+        else:
+            parent_id = node.id
+        self._answer(parent_id)
+        return True
 
     def edit_and_resend(self, message_id: str, text: str) -> bool:
         """Send a changed question as a new branch."""
-        raise NotImplementedError
+        node = self._open.transcript.get(message_id)
+        if node is None or node.role != "user" or not text.strip() or not self._may_answer() or not self._fits(text):
+            return False
+        self._ask(text, parent_id=node.parent_id)
+        return True
 
     def continue_answer(self, message_id: str) -> bool:
         """Go on writing the last answer."""
-        raise NotImplementedError
+        node = self._open.transcript.get(message_id)
+        if node is None or not self._open.transcript.view(node).can_continue or not self._may_answer():
+            return False
+        self._run(node)
+        return True
 
     def select_branch(self, message_id: str, index: int) -> None:
         """Show another sibling (from 0) of this message and what follows it."""
-        raise NotImplementedError
+        transcript = self._open.transcript
+        sibling_id = transcript.sibling(message_id, index)
+        if sibling_id is None or sibling_id == message_id:
+            return
+        transcript.show(sibling_id)
+        self._put_parent(transcript, sibling_id)
+        self._follow_path()
 
     def delete_message(self, message_id: str) -> None:
         """Delete a message and what follows it; `removed_undoable` follows."""
-        raise NotImplementedError
+        transcript = self._open.transcript
+        if transcript.get(message_id) is None:
+            return
+        ids = transcript.subtree(message_id)
+        if self.is_busy and self._running[self._open.id][0].node.id in ids:
+            self._drop_answer(self._open.id)
+        removed = transcript.remove(message_id)
+        self._open.push_removed(removed)
+        self._saver.mark_deleted(ids, deleted=True)
+        self._put_active(transcript, removed[0].parent_id)
+        self._follow_path()
+        text = QCoreApplication.translate("ChatSession", "Deleted %n message(s)", "", len(ids))
+        self.removed_undoable.emit(text)
 
     def undo_delete(self) -> None:
         """Bring back what `delete_message` last deleted here."""
-        raise NotImplementedError
+        if not self._open.removed:
+            return
+        removed = self._open.removed.pop()
+        if self._open.transcript.put_back(removed):
+            self._saver.mark_deleted([node.id for node in removed], deleted=False)
+            self._put_active(self._open.transcript, removed[0].parent_id)
+            self._follow_path()
 
     def set_draft(self, text: str) -> None:
         """The composer's text changed: kept (debounced) and counted."""
-        raise NotImplementedError
+        if text != self._open.draft:
+            self._open.draft = text[:MAX_QUESTION_CHARS]
+            self._draft_timer.start()
+            self._count_timer.start()
 
     def set_system_prompt(self, text: str) -> None:
         """This conversation's own system prompt, from the next question on."""
-        raise NotImplementedError
+        if text != self.system_prompt:
+            self._adopt_preset()
+            self._open.own_system_prompt = text
+            self._change(ConversationChange(system_prompt=text))
 
     def set_options(self, options: GenerateOptions) -> None:
         """This conversation's own options, from the next question on."""
-        raise NotImplementedError
+        if options != self.options:
+            self._adopt_preset()
+            self._open.own_options = options
+            self._change(ConversationChange(options=options))
 
     def use_preset(self, preset_id: str) -> None:
         """Take a preset (empty: none) and drop this conversation's own changes."""
-        raise NotImplementedError
+        self._open.preset_id = preset_id
+        self._open.own_system_prompt = None
+        self._open.own_options = None
+        if not preset_id and self._presets.default.id:
+            # "No preset" although a default exists: the plain values become this conversation's own.
+            self._open.own_system_prompt = NO_PRESET.system_prompt
+            self._open.own_options = NO_PRESET.options
+        self._change(
+            ConversationChange(
+                preset_id=preset_id, system_prompt=self._open.own_system_prompt, options=self._open.own_options
+            )
+        )
 
     def set_model(self, model_id: str) -> None:
         """Which loaded model answers here; empty means whichever is ready."""
-        raise NotImplementedError
+        if model_id != self._open.model:
+            self._open.model = model_id
+            self._change(ConversationChange(model=model_id))
+            self._tell_context()
+
+    # --- the program's own side
+
+    def set_model_expected(self, expected: bool) -> None:
+        """Whether a model is about to be loaded: answers then wait instead of failing."""
+        self._is_model_expected = expected
+        self._start_waiting()
+
+    def fail_waiting(self, failure: Failure) -> None:
+        """No model will come: answers that wait for one fail with this."""
+        for answer, _ in tuple(self._running.values()):
+            if answer.is_waiting:
+                answer.fail(failure)
+
+    def close(self) -> None:
+        """The window closes: stop every answer and hand everything to the store."""
+        self._save_draft()
+        for answer, _ in tuple(self._running.values()):
+            answer.finish_now()
+        self._saver.flush()
+
+    # --- answering
+
+    def _may_answer(self) -> bool:
+        if self.is_loading or self.is_busy:
+            return False
+        if len(self._running) >= MAX_RUNNING:
+            text = QCoreApplication.translate(
+                "ChatSession",
+                "%n conversations are being answered already. Wait for one of them, or stop one.",
+                "",
+                MAX_RUNNING,
+            )
+            self._notices.say("info", text)
+            return False
+        return True
+
+    def _fits(self, text: str) -> bool:
+        if len(text) <= MAX_QUESTION_CHARS:
+            return True
+        text = QCoreApplication.translate("ChatSession", "This text is too long to send. Shorten it, please.")
+        self._notices.say("warning", text)
+        return False
+
+    def _ask(self, text: str, *, parent_id: str) -> None:
+        opened = self._open
+        question = opened.transcript.add(
+            MessageRecord(
+                id=new_id(),
+                conversation_id=opened.id,
+                parent_id=parent_id,
+                role="user",
+                content=text,
+                created_s=units.now(),
+            )
+        )
+        opened.draft = ""
+        self._draft_timer.stop()
+        self._adopt_preset()
+        self._saver.change(opened.id, ConversationChange(draft="", updated_s=units.now()))
+        self._saver.put(question.record(opened.id))
+        self._put_active(opened.transcript, parent_id)
+        self._give_title(text)
+        self._answer(question.id)
+
+    def _answer(self, parent_id: str) -> None:
+        opened = self._open
+        node = opened.transcript.add(
+            MessageRecord(
+                id=new_id(),
+                conversation_id=opened.id,
+                parent_id=parent_id,
+                role="assistant",
+                state="queued",
+                created_s=units.now(),
+            )
+        )
+        self._put_active(opened.transcript, parent_id)
+        self._run(node)
+
+    def _run(self, node: Node) -> None:
+        opened = self._open
+        answer = Answer(opened.transcript, node, self._saver, self._speed, self)
+        self._running[opened.id] = (answer, opened)
+        answer.appended.connect(self._text_appended)
+        answer.changed.connect(self._message_changed)
+        answer.context_used.connect(self._answer_context_used)
+        answer.speed_changed.connect(self._answer_speed_changed)
+        answer.finished.connect(self._answer_finished)
+        self._saver.change(opened.id, ConversationChange(updated_s=units.now()))
+        self._saver.put(node.record(opened.id))
+        self._follow_path()
+        self._message_changed(node.id)
+        self.busy_changed.emit(True)
+        self._conversations.set_busy(opened.id, True)
+        self._begin(answer, opened)
+
+    def _begin(self, answer: Answer, opened: Opened) -> None:
+        choice = self._choose(opened)
+        if choice.ready is not None:
+            preset = self._preset(opened)
+            if answer.continues:
+                messages = opened.request_messages(answer.node.id, preset)
+            else:
+                messages = opened.request_messages(answer.node.parent_id, preset)
+            request = ChatRequest(choice.ready.id, messages, opened.options(preset), continue_last=answer.continues)
+            answer.begin(self._link, request)
+        elif choice.failure is not None:
+            answer.fail(choice.failure)
+        else:
+            answer.wait(choice.waits_for)
+
+    @Slot()
+    def _start_waiting(self) -> None:
+        for answer, opened in tuple(self._running.values()):
+            if answer.is_waiting:
+                self._begin(answer, opened)
+
+    def _drop_answer(self, conversation_id: str) -> None:
+        """Stop an answer whose message goes away; nothing more is told of it."""
+        answer, _ = self._running.pop(conversation_id)
+        answer.appended.disconnect(self._text_appended)
+        answer.changed.disconnect(self._message_changed)
+        answer.context_used.disconnect(self._answer_context_used)
+        answer.speed_changed.disconnect(self._answer_speed_changed)
+        answer.finished.disconnect(self._answer_finished)
+        answer.finish_now()
+        self._conversations.set_busy(conversation_id, False)
+        if conversation_id == self._open.id:
+            self.speed_changed.emit(None)
+            self.busy_changed.emit(False)
+
+    # --- what answers tell; only the open conversation's is passed on
+
+    def _is_shown(self, message_id: str) -> bool:
+        return message_id in self._shown
+
+    @Slot(str, str, str)
+    def _text_appended(self, message_id: str, reasoning: str, content: str) -> None:
+        if self._is_shown(message_id):
+            self.text_appended.emit(message_id, reasoning, content)
+
+    @Slot(str)
+    def _message_changed(self, message_id: str) -> None:
+        if self._is_shown(message_id):
+            self.message_changed.emit(message_id)
+            running = self._running.get(self._open.id)
+            if running is not None and running[0].node.id == message_id:
+                self.time_to_first_token_changed.emit(running[0].time_to_first_token_s)
+
+    @Slot(int)
+    def _answer_context_used(self, used: int) -> None:
+        answer = self.sender()
+        if isinstance(answer, Answer) and self._is_shown(answer.node.id):
+            self._used = used
+            self.context_used.emit(used, self._limit)
+
+    @Slot(object)
+    def _answer_speed_changed(self, speed_tps: float | None) -> None:
+        answer = self.sender()
+        if isinstance(answer, Answer) and self._is_shown(answer.node.id):
+            self.speed_changed.emit(speed_tps)
+
+    @Slot()
+    def _answer_finished(self) -> None:
+        answer = self.sender()
+        if not isinstance(answer, Answer):
+            return
+        conversation_id = answer.transcript.conversation_id
+        _, opened = self._running.pop(conversation_id)
+        self._saver.change(conversation_id, ConversationChange(updated_s=units.now()))
+        self._conversations.set_busy(conversation_id, False)
+        if opened is self._open:
+            self.busy_changed.emit(False)
+            if self._open.draft:
+                self._count_timer.start()
+
+    # --- the rest of the world
+
+    @Slot()
+    def _models_changed(self) -> None:
+        if self._link.loaded:
+            self._is_model_expected = False
+        limit = self._choose(self._open).n_ctx
+        if limit != self._limit:
+            self._limit = limit
+            self._tell_context()
+        self._start_waiting()
+
+    @Slot(str)
+    def _conversation_deleted(self, conversation_id: str) -> None:
+        if conversation_id in self._running:
+            self._drop_answer(conversation_id)
+        if conversation_id == self._open.id:
+            self.open(self._conversations.create())
+
+    @Slot(str, str)
+    def _conversation_retitled(self, conversation_id: str, title: str) -> None:
+        opened = self._open
+        if conversation_id in self._running:
+            opened = self._running[conversation_id][1]
+        if opened.id != conversation_id:
+            return
+        opened.titled_by_person = bool(title)
+        opened.title = title
+        if not title:
+            first = next(iter(opened.transcript.path()), None)
+            opened.title = title_from(first.content.text) if first else ""
+            self._conversations.set_automatic_title(conversation_id, opened.title)
+        if opened is self._open:
+            self.title_changed.emit(self.title)
+
+    # --- small steps
+
+    def _preset(self, opened: Opened) -> Preset:
+        if opened.preset_id:
+            return self._presets.get(opened.preset_id) or NO_PRESET
+        return NO_PRESET if opened.is_kept else self._presets.default
+
+    def _adopt_preset(self) -> None:
+        """The default preset becomes this conversation's own choice when it is first kept."""
+        opened = self._open
+        if opened.is_kept:
+            return
+        opened.preset_id = self._preset(opened).id
+        opened.is_kept = True
+        self._saver.change(opened.id, ConversationChange(preset_id=opened.preset_id))
+
+    def _choose(self, opened: Opened) -> Choice:
+        return choose_model(self._link, opened.model, is_expected=self._is_model_expected)
+
+    def _change(self, change: ConversationChange) -> None:
+        self._adopt_preset()
+        self._saver.change(self._open.id, change)
+        self.setup_changed.emit()
+        self._count_timer.start()
+
+    def _give_title(self, text: str) -> None:
+        opened = self._open
+        if opened.title:
+            return
+        opened.title = title_from(text)
+        self._saver.flush()  # the conversation must exist before it is titled
+        self._conversations.set_automatic_title(opened.id, opened.title)
+        self.title_changed.emit(self.title)
+
+    def _put_active(self, transcript: Transcript, parent_id: str) -> None:
+        """Keep which branch is shown below a message (or at the beginning)."""
+        parent = transcript.get(parent_id)
+        if parent is not None:
+            self._saver.put(parent.record(transcript.conversation_id))
+        else:
+            change = ConversationChange(active_child_id=transcript.active_child_id)
+            self._saver.change(transcript.conversation_id, change)
+
+    def _put_parent(self, transcript: Transcript, message_id: str) -> None:
+        node = transcript.get(message_id)
+        self._put_active(transcript, node.parent_id if node else "")
+
+    def _show_all(self) -> None:
+        self._shown = [node.id for node in self._open.transcript.path()]
+
+    def _follow_path(self) -> None:
+        """The shown path changed: tell what went at its end and what came."""
+        before, now = self._shown, [node.id for node in self._open.transcript.path()]
+        kept = 0
+        while kept < len(before) and kept < len(now) and before[kept] == now[kept]:
+            kept += 1
+        self._shown = now
+        if before[kept:]:
+            self.messages_removed.emit(tuple(before[kept:]))
+        for message_id in now[kept:]:
+            self.message_added.emit(message_id)
+        if kept and before[kept:] != now[kept:]:
+            self.message_changed.emit(now[kept - 1])  # it may be the last one now, or no longer
+        self._tell_context()
+
+    def _tell_opened(self) -> None:
+        self.title_changed.emit(self.title)
+        self.setup_changed.emit()
+        self.draft_restored.emit(self._open.draft)
+        self._limit = self._choose(self._open).n_ctx
+        last = self._open.transcript.last()
+        stats = last.stats if last else None
+        self.time_to_first_token_changed.emit(stats.time_to_first_token_s if stats else None)
+        self._tell_context()
+        self._count_timer.start()
+
+    def _tell_context(self) -> None:
+        """From the last answer's exact count; typing or opening has it counted anew."""
+        if self.is_busy:
+            return
+        used = 0
+        for node in reversed(self._open.transcript.path()):
+            if node.stats is not None and node.stats.prompt_tokens:
+                used = node.stats.prompt_tokens + node.stats.n_tokens
+                break
+        self._used = used
+        self.context_used.emit(used, self._limit)
+
+    @Slot()
+    def _save_draft(self) -> None:
+        self._draft_timer.stop()
+        opened = self._open
+        if opened.is_loading or (not opened.is_kept and not opened.draft.strip()):
+            return
+        self._adopt_preset()
+        self._saver.change(opened.id, ConversationChange(draft=opened.draft))
+
+    @Slot()
+    def _count(self) -> None:
+        """Ask the model that would answer how long the conversation is with the draft."""
+        model, opened = self._choose(self._open).ready, self._open
+        if model is None or self.is_busy or opened.is_loading:
+            return
+        last = opened.transcript.last()
+        draft = opened.draft
+        messages = opened.request_messages(last.id if last else "", self._preset(opened), draft=draft)
+        if not messages:
+            self.draft_counted.emit(0, self._limit)
+            return
+
+        def counted(answer: CountAnswer) -> None:
+            if opened is not self._open or draft != opened.draft:
+                return
+            self.draft_counted.emit(answer.n_tokens, answer.n_ctx)
+            if not draft.strip() and not self.is_busy:
+                self._used, self._limit = answer.n_tokens, answer.n_ctx
+                self.context_used.emit(answer.n_tokens, answer.n_ctx)
+
+        self._link.count_tokens(model.id, messages, counted, failed=_ignore)
+
+
+def _ignore(_: Failure) -> None:
+    """A count that fails shows the last one; sending will say what is wrong."""
+
+
+def _single_shot(interval_ms: int, parent: ChatSession, slot: Callable[[], None]) -> QTimer:
+    timer = QTimer(parent)
+    timer.setSingleShot(True)
+    timer.setInterval(interval_ms)
+    timer.timeout.connect(slot)
+    return timer

@@ -1,45 +1,17 @@
-"""A conversation in memory: a tree of messages, of which one path is shown. No Qt here."""
+"""A conversation in memory: a tree of messages, of which one path is shown. No Qt here.
 
+Appending text costs the same whether an answer has ten tokens or twenty thousand: pieces are kept in a list and
+joined when somebody asks for the whole.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from app.store.records import BUSY_STATES, AnswerStats, MessageRecord, MessageState
 from runtime.errors import Failure
-from runtime.messages.shared import FinishReason, Role
+from runtime.messages.shared import Message, Role
 
-MessageState = Literal["done", "queued", "reading", "generating", "failed", "stopped", "interrupted"]
-"""`queued`: waits for the model or its turn; `reading`: the prompt is being read; `generating`: text comes;
-`stopped`: the person stopped it; `interrupted`: the program ended while it was made, what came before is there."""
-
-BUSY_STATES: frozenset[MessageState] = frozenset({"queued", "reading", "generating"})
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerStats:
-    """Figures of one answer. Missing ones are `None` (still running, or the answer was cut off).
-
-    Attributes:
-        n_tokens: generated tokens.
-        generation_tps: generated tokens a second, first to last.
-        time_to_first_token_s: from sending to the first token.
-        prompt_tokens: tokens of the prompt, cached ones included.
-        cached_tokens: prompt tokens that did not have to be read again.
-        prompt_tps: prompt tokens a second, without the cached ones.
-        queue_s: time waited for a turn.
-        total_s: from the first to the last token.
-        reason: why it ended.
-        model: id of the model that answered.
-    """
-
-    n_tokens: int = 0
-    generation_tps: float | None = None
-    time_to_first_token_s: float | None = None
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    prompt_tps: float | None = None
-    queue_s: float | None = None
-    total_s: float | None = None
-    reason: FinishReason | None = None
-    model: str = ""
+__all__ = ["BUSY_STATES", "AnswerStats", "MessageState", "MessageView", "Node", "TextBuffer", "Transcript"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +51,236 @@ class MessageView:
     queue_position: int | None = None
     can_continue: bool = False
     created_s: float = 0.0
+
+
+class TextBuffer:
+    """Text that grows: `append` is O(1), `text` joins once and remembers."""
+
+    __slots__ = ("_n_chars", "_pieces")
+
+    def __init__(self, text: str = "") -> None:
+        self._pieces = [text] if text else []
+        self._n_chars = len(text)
+
+    def append(self, text: str) -> None:
+        """Add at the end."""
+        if text:
+            self._pieces.append(text)
+            self._n_chars += len(text)
+
+    @property
+    def text(self) -> str:
+        """The whole."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def __len__(self) -> int:
+        return self._n_chars
+
+
+class Node:
+    """One message of the tree. Changed only by its transcript and the answer that writes it."""
+
+    def __init__(self, record: MessageRecord) -> None:
+        self.id = record.id
+        self.parent_id = record.parent_id
+        self.role: Role = record.role
+        self.content = TextBuffer(record.content)
+        self.reasoning = TextBuffer(record.reasoning)
+        self.reasoning_s = record.reasoning_s
+        self.state: MessageState = record.state
+        self.notice = record.notice
+        self.failure = record.failure
+        self.stats = record.stats
+        self.created_s = record.created_s
+        self.active_child_id = record.active_child_id
+        self.child_ids: list[str] = []
+        self.progress: float | None = None
+        self.queue_position: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is still being written."""
+        return self.state in BUSY_STATES
+
+    def record(self, conversation_id: str) -> MessageRecord:
+        """As kept on disk."""
+        return MessageRecord(
+            id=self.id,
+            conversation_id=conversation_id,
+            parent_id=self.parent_id,
+            role=self.role,
+            content=self.content.text,
+            reasoning=self.reasoning.text,
+            reasoning_s=self.reasoning_s,
+            state=self.state,
+            notice=self.notice,
+            failure=self.failure,
+            stats=self.stats,
+            created_s=self.created_s,
+            active_child_id=self.active_child_id,
+        )
+
+
+class Transcript:
+    """The tree. Ids of first messages hang on the empty id."""
+
+    def __init__(
+        self, conversation_id: str, records: Iterable[MessageRecord] = (), *, active_child_id: str = ""
+    ) -> None:
+        """`records` of the store, parents before children. An unfinished answer nobody writes shows as interrupted."""
+        self.conversation_id = conversation_id
+        self._nodes: dict[str, Node] = {}
+        self._root_ids: list[str] = []
+        self.active_child_id = active_child_id
+        for record in records:
+            node = Node(record)
+            if node.is_busy:
+                node.state = "interrupted"
+            if node.parent_id and node.parent_id not in self._nodes:
+                node.parent_id = ""  # its parent was lost with a damaged file
+            self._nodes[node.id] = node
+            self._siblings(node).append(node.id)
+
+    # --- reading
+
+    def get(self, message_id: str) -> Node | None:
+        """A message of any branch."""
+        return self._nodes.get(message_id)
+
+    def path(self) -> list[Node]:
+        """The shown branch, oldest first."""
+        return list(self._walk())
+
+    def path_to(self, message_id: str) -> list[Node]:
+        """The messages from the first one to this one."""
+        found = []
+        node = self._nodes.get(message_id)
+        while node is not None:
+            found.append(node)
+            node = self._nodes.get(node.parent_id)
+        return found[::-1]
+
+    def last(self) -> Node | None:
+        """The end of the shown branch."""
+        node = None
+        for node in self._walk():  # noqa: B007 - the last one is what is asked for
+            pass
+        return node
+
+    def subtree(self, message_id: str) -> list[str]:
+        """The message and everything below it in all branches, parents first."""
+        found = [message_id]
+        for one in found:  # grows while it is walked
+            found.extend(self._nodes[one].child_ids)
+        return found
+
+    def view(self, node: Node) -> MessageView:
+        """One message as shown."""
+        siblings = self._siblings(node)
+        is_last = not node.child_ids
+        return MessageView(
+            id=node.id,
+            role=node.role,
+            text=node.content.text,
+            reasoning=node.reasoning.text,
+            reasoning_s=node.reasoning_s,
+            state=node.state,
+            stats=node.stats,
+            branch_index=siblings.index(node.id),
+            branch_count=len(siblings),
+            notice=node.notice,
+            error=node.failure,
+            progress=node.progress if node.state == "reading" else None,
+            queue_position=node.queue_position if node.state == "queued" else None,
+            can_continue=is_last and node.role == "assistant" and not node.is_busy and len(node.content) > 0,
+            created_s=node.created_s,
+        )
+
+    def request_messages(self, message_id: str) -> tuple[Message, ...]:
+        """The turns up to and with this message, as a model reads them; failed empty answers are left out.
+
+        Earlier reasoning is left out: templates of reasoning models drop it, and it costs context.
+        """
+        turns: list[Message] = []
+        for node in self.path_to(message_id):
+            if node.role == "assistant" and not len(node.content):
+                continue
+            if turns and turns[-1].role == node.role == "user":
+                # The answer between them failed: two questions in a row are one turn, since templates ask for
+                # alternating roles.
+                turns[-1] = Message("user", f"{turns[-1].content}\n\n{node.content.text}")
+                continue
+            turns.append(Message(node.role, node.content.text))
+        return tuple(turns)
+
+    # --- changing; returns the nodes whose records changed beside the new one
+
+    def add(self, record: MessageRecord) -> Node:
+        """Add a message below its parent and show it."""
+        node = Node(record)
+        self._nodes[node.id] = node
+        self._siblings(node).append(node.id)
+        self.show(node.id)
+        return node
+
+    def show(self, message_id: str) -> None:
+        """Make this sibling the shown one at its place."""
+        node = self._nodes[message_id]
+        parent = self._nodes.get(node.parent_id)
+        if parent is None:
+            self.active_child_id = message_id
+        else:
+            parent.active_child_id = message_id
+
+    def sibling(self, message_id: str, index: int) -> str | None:
+        """Id of the sibling at this place, from 0."""
+        node = self._nodes.get(message_id)
+        siblings = self._siblings(node) if node is not None else []
+        return siblings[index] if 0 <= index < len(siblings) else None
+
+    def remove(self, message_id: str) -> list[Node]:
+        """Take a message and everything below it out; the nearest sibling is shown instead.
+
+        Returns:
+            The nodes taken out, parents first, to hand to `put_back`.
+        """
+        removed = [self._nodes[one] for one in self.subtree(message_id)]
+        top = removed[0]
+        siblings = self._siblings(top)
+        at = siblings.index(message_id)
+        siblings.remove(message_id)
+        for node in removed:
+            del self._nodes[node.id]
+        shown = siblings[min(at, len(siblings) - 1)] if siblings else ""
+        parent = self._nodes.get(top.parent_id)
+        if parent is not None:
+            parent.active_child_id = shown if parent.active_child_id == message_id else parent.active_child_id
+        elif self.active_child_id == message_id:
+            self.active_child_id = shown
+        return removed
+
+    def put_back(self, removed: list[Node]) -> bool:
+        """Undo `remove`. False when the place is gone (its parent was removed meanwhile)."""
+        top = removed[0]
+        if top.parent_id and top.parent_id not in self._nodes:
+            return False
+        for node in removed:
+            self._nodes[node.id] = node
+        siblings = self._siblings(top)
+        siblings.append(top.id)
+        siblings.sort(key=lambda one: self._nodes[one].created_s)
+        self.show(top.id)
+        return True
+
+    def _siblings(self, node: Node) -> list[str]:
+        parent = self._nodes.get(node.parent_id)
+        return self._root_ids if parent is None else parent.child_ids
+
+    def _walk(self) -> Iterator[Node]:
+        child_ids, active = self._root_ids, self.active_child_id
+        while child_ids:
+            node = self._nodes[active if active in child_ids else child_ids[-1]]
+            yield node
+            child_ids, active = node.child_ids, node.active_child_id

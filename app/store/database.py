@@ -1,0 +1,150 @@
+"""Opening the file, whatever state it is in. Nothing a person made is ever deleted here.
+
+* damaged: moved aside with the time in its name, a new file is made and filled with every row that can be read;
+* made by a newer Deskside: left alone, a second file beside it is used;
+* cannot be opened at all: kept in memory, and said.
+"""
+
+import contextlib
+import logging
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from app.store.faults import is_damage
+from app.store.salvage import salvage
+from app.store.schema import LATEST, migrate, rebuild_search, version_of
+from runtime import units
+
+Incident = Literal["damaged", "newer", "not_saved"]
+
+BUSY_TIMEOUT_S = 5.0
+"""How long a statement waits for another window that writes to the same file. Only the store's thread waits."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open database, ready for use.
+
+    Attributes:
+        connection: in autocommit mode; transactions by `app.store.transaction`.
+        path: the file in use; `None` when kept in memory.
+        incident: what a person must be told, if anything.
+        aside: where the file that could not be used is.
+        n_recovered: conversations read out of a damaged file.
+        reason: the system's words, for "not_saved".
+    """
+
+    connection: sqlite3.Connection
+    path: Path | None
+    incident: Incident | None = None
+    aside: Path | None = None
+    n_recovered: int = 0
+    reason: str = ""
+
+
+def open_database(path: Path) -> Opened:
+    """Open or make the file; see the module's text for what happens when it cannot be used as it is."""
+    try:
+        return _open_or_recover(path)
+    except (sqlite3.Error, OSError) as error:
+        _log.exception("the conversations file cannot be used")
+        connection = _connect(":memory:")
+        migrate(connection)
+        return Opened(connection, None, "not_saved", reason=str(error))
+
+
+def _open_or_recover(path: Path) -> Opened:
+    try:
+        connection = _open_checked(path)
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return recover(path)
+    if version_of(connection) > LATEST:
+        connection.close()
+        beside = path.with_name(f"{path.stem}.v{LATEST}{path.suffix}")
+        inner = _open_or_recover(beside)
+        return Opened(inner.connection, inner.path, inner.incident or "newer", inner.aside or path, inner.n_recovered)
+    migrate(connection)
+    return Opened(connection, path)
+
+
+def recover(path: Path) -> Opened:
+    """Move a damaged file aside, make a new one and fill it with what can be read. The old connection is closed.
+
+    Raises:
+        sqlite3.Error: if no new file can be made.
+        OSError: if the old file cannot be moved.
+    """
+    aside = _move_aside(path)
+    connection = _connect(path)
+    migrate(connection)
+    n_recovered = salvage(aside, connection)
+    rebuild_search(connection)
+    return Opened(connection, path, "damaged", aside, n_recovered)
+
+
+def close_database(connection: sqlite3.Connection) -> None:
+    """Fold the log into the file and close."""
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute("PRAGMA optimize")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def _connect(target: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        # Space of deleted conversations is given back by `Store.purge`; must come before the first table.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # In WAL mode NORMAL loses nothing when the program dies; a power cut can take the last transactions, never
+        # the file (https://sqlite.org/pragma.html#pragma_synchronous).
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = FAST")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_checked(path: Path) -> sqlite3.Connection:
+    log_path = path.with_name(path.name + "-wal")
+    was_closed_cleanly = not log_path.exists() or log_path.stat().st_size == 0
+    connection = _connect(path)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not was_closed_cleanly:
+            verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if verdict != "ok":
+                _raise_damage(verdict)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _raise_damage(verdict: str) -> None:
+    error = sqlite3.DatabaseError(verdict)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    raise error
+
+
+def _move_aside(path: Path) -> Path:
+    stamp = units.now_local().strftime("%Y%m%d-%H%M%S")
+    aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    number = 2
+    while aside.exists():
+        aside = path.with_name(f"{path.stem}.damaged-{stamp}-{number}{path.suffix}")
+        number += 1
+    for ending in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            part.replace(aside.with_name(aside.name + ending))
+    return aside

@@ -1,0 +1,381 @@
+"""The store: every read and write of conversations, messages and presets. Lives on one thread; no Qt objects."""
+
+import contextlib
+import sqlite3
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from app.store.codec import decode_failure, decode_options, decode_stats, encode
+from app.store.database import Opened, close_database, open_database, recover
+from app.store.faults import fault_of, is_damage, is_index_damage
+from app.store.records import BUSY_STATES, ConversationChange, ConversationRecord, FoundRow, MessageRecord, Preset
+from app.store.schema import rebuild_search
+from app.store.search import find_conversations
+from app.store.transaction import transaction
+from runtime import units
+
+KEEP_DELETED_S = 24 * 3600.0
+"""How long what was deleted can be brought back."""
+
+PURGE_ROWS = 500
+"""Most rows of a kind erased in one go, so that one purge stays short."""
+
+STALE_S = 10.0
+"""An unfinished answer not saved for so long has nobody who writes it (running ones are saved every second)."""
+
+SNIPPET_CHARS = 120
+
+_CONVERSATION = (
+    "id, title, titled_by_person, created_s, updated_s, pinned, model, preset_id, system_prompt, options, draft, "
+    "active_child_id"
+)
+_MESSAGE = (
+    "id, conversation_id, parent_id, role, content, reasoning, reasoning_s, state, notice, failure, stats, created_s, "
+    "active_child_id"
+)
+_BUSY = "('queued', 'reading', 'generating')"
+
+
+def new_id() -> str:
+    """A new id of a conversation, message or preset."""
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of the list; `has_more` tells that the limit cut some off."""
+
+    rows: tuple[FoundRow, ...]
+    has_more: bool
+
+
+class Store:
+    """All methods block and belong to one thread. SQLite's errors come out as `RuntimeFault`.
+
+    A damaged file is moved aside and salvaged wherever it shows itself; `take_incident` then tells what to say.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened = open_database(path)
+        self._incidents: list[Opened] = [self._opened] if self._opened.incident else []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Fold the log into the file and close it."""
+        close_database(self._opened.connection)
+
+    def take_incident(self) -> Opened | None:
+        """What happened to the file that a person must be told, once each."""
+        return self._incidents.pop(0) if self._incidents else None
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._opened.connection
+        except sqlite3.Error as error:
+            raise fault_of(error, self._path) from error
+
+    def repair(self, error: sqlite3.Error) -> bool:
+        """After an error: put the file right if it is damaged. True when trying again makes sense."""
+        path = self._opened.path
+        if path is None:
+            return False
+        with self._guard() as connection:
+            if is_index_damage(error):
+                rebuild_search(connection)
+                return True
+            if is_damage(error):
+                connection.close()
+                self._opened = recover(path)
+                self._incidents.append(self._opened)
+                return True
+        return False
+
+    # --- conversations
+
+    def list_conversations(self, *, limit: int) -> Found:
+        """Pinned ones first, then newest first, with the beginning of their last message."""
+        with self._guard() as connection:
+            rows = connection.execute(
+                """
+                SELECT id, title, updated_s, pinned, coalesce((
+                    SELECT substr(content, 1, ?) FROM message
+                    WHERE conversation_id = conversation.id AND deleted_s IS NULL ORDER BY seq DESC LIMIT 1
+                ), draft)
+                FROM conversation WHERE deleted_s IS NULL ORDER BY pinned DESC, updated_s DESC LIMIT ?
+                """,
+                (SNIPPET_CHARS, limit + 1),
+            ).fetchall()
+        found = tuple(FoundRow(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows[:limit])
+        return Found(found, len(rows) > limit)
+
+    def search(self, text: str, *, limit: int) -> Found:
+        """Conversations that hold the words; any text is safe."""
+        with self._guard() as connection:
+            rows = find_conversations(connection, text, limit=limit + 1)
+        return Found(rows[:limit], len(rows) > limit)
+
+    def conversation(self, conversation_id: str) -> ConversationRecord | None:
+        """One conversation, also a deleted one."""
+        with self._guard() as connection:
+            row = connection.execute(
+                f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?",  # noqa: S608 - a constant
+                (conversation_id,),
+            ).fetchone()
+        return None if row is None else _conversation(row)
+
+    def rename(self, conversation_id: str, title: str, *, by_person: bool) -> None:
+        """Give a title; an automatic one never replaces a person's. An empty one by a person asks for automatic."""
+        with self._guard() as connection:
+            connection.execute(
+                "UPDATE conversation SET title = ?, titled_by_person = ? WHERE id = ? AND (? OR NOT titled_by_person)",
+                (title, by_person and bool(title), conversation_id, by_person),
+            )
+
+    def set_pinned(self, conversation_id: str, *, pinned: bool) -> None:
+        """Keep on top, or not."""
+        with self._guard() as connection:
+            connection.execute("UPDATE conversation SET pinned = ? WHERE id = ?", (pinned, conversation_id))
+
+    def set_deleted(self, conversation_id: str, *, deleted: bool) -> None:
+        """Delete, or bring back until `KEEP_DELETED_S` later."""
+        with self._guard() as connection:
+            connection.execute(
+                "UPDATE conversation SET deleted_s = ? WHERE id = ?",
+                (units.now() if deleted else None, conversation_id),
+            )
+
+    def duplicate(self, conversation_id: str, copy_id: str, title: str) -> None:
+        """Copy with all branches under a new id. An unfinished answer is copied as interrupted."""
+        record = self.conversation(conversation_id)
+        if record is None:
+            return
+        messages = self.messages(conversation_id)
+        ids = {message.id: new_id() for message in messages}
+        ids[""] = ""
+        copies = [
+            replace(
+                message,
+                id=ids[message.id],
+                conversation_id=copy_id,
+                parent_id=ids[message.parent_id],
+                active_child_id=ids.get(message.active_child_id, ""),
+                state="interrupted" if message.state in BUSY_STATES else message.state,
+            )
+            for message in messages
+        ]
+        now_s = units.now()
+        with self._guard() as connection, transaction(connection):
+            connection.execute(
+                f"INSERT INTO conversation ({_CONVERSATION}) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                (
+                    copy_id,
+                    title,
+                    record.titled_by_person,
+                    now_s,
+                    now_s,
+                    record.model,
+                    record.preset_id,
+                    record.system_prompt,
+                    encode(record.options),
+                    record.draft,
+                    ids.get(record.active_child_id, ""),
+                ),
+            )
+            _put_messages(connection, copies)
+
+    # --- messages
+
+    def messages(self, conversation_id: str) -> tuple[MessageRecord, ...]:
+        """All messages of all branches, parents before children, deleted ones left out."""
+        with self._guard() as connection:
+            rows = connection.execute(
+                f"SELECT {_MESSAGE} FROM message WHERE conversation_id = ? AND deleted_s IS NULL ORDER BY seq",  # noqa: S608
+                (conversation_id,),
+            ).fetchall()
+        return tuple(_message(row) for row in rows)
+
+    def save(
+        self,
+        changes: dict[str, ConversationChange],
+        messages: Iterable[MessageRecord] = (),
+        deletions: dict[str, bool] | None = None,
+    ) -> None:
+        """Write changes of conversations (made if new) and whole messages (made or replaced), all or nothing.
+
+        Parents come before their children. `deletions` tells by message id whether it is deleted from now on, or
+        brought back (possible until `KEEP_DELETED_S` later).
+        """
+        with self._guard() as connection, transaction(connection):
+            for conversation_id, change in changes.items():
+                now_s = units.now()
+                connection.execute(
+                    "INSERT OR IGNORE INTO conversation (id, created_s, updated_s) VALUES (?, ?, ?)",
+                    (conversation_id, now_s, now_s),
+                )
+                fields = {
+                    name: encode(value) if name == "options" else value
+                    for name in change.__struct_fields__
+                    if (value := getattr(change, name)) is not msgspec.UNSET
+                }
+                if fields:
+                    setters = ", ".join(f"{name} = :{name}" for name in fields)
+                    connection.execute(
+                        f"UPDATE conversation SET {setters} WHERE id = :conversation_id",  # noqa: S608 - field names
+                        fields | {"conversation_id": conversation_id},
+                    )
+            _put_messages(connection, messages)
+            connection.executemany(
+                "UPDATE message SET deleted_s = ? WHERE id = ?",
+                [(units.now() if deleted else None, one) for one, deleted in (deletions or {}).items()],
+            )
+
+    def mark_interrupted(self) -> int:
+        """Answers that nobody writes any more become "interrupted"; what came stays.
+
+        Returns:
+            How many there were.
+        """
+        with self._guard() as connection:
+            done = connection.execute(
+                f"UPDATE message SET state = 'interrupted' WHERE state IN {_BUSY} AND saved_s < ?",  # noqa: S608
+                (units.now() - STALE_S,),
+            )
+        return done.rowcount
+
+    # --- presets
+
+    def presets(self) -> tuple[Preset, ...]:
+        """All presets by name, deleted ones left out."""
+        with self._guard() as connection:
+            rows = connection.execute(
+                "SELECT id, name, system_prompt, options FROM preset WHERE deleted_s IS NULL "
+                "ORDER BY name COLLATE NOCASE"
+            ).fetchall()
+        return tuple(
+            Preset(row[0], row[1], row[2], options) for row in rows if (options := decode_options(row[3])) is not None
+        )
+
+    def put_preset(self, preset: Preset) -> None:
+        """Make or replace a preset; a deleted one is brought back."""
+        with self._guard() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO preset (id, name, system_prompt, options) VALUES (?, ?, ?, ?)",
+                (preset.id, preset.name, preset.system_prompt, encode(preset.options)),
+            )
+
+    def delete_preset(self, preset: Preset) -> None:
+        """Delete a preset; conversations that follow it keep its values as their own."""
+        with self._guard() as connection, transaction(connection):
+            connection.execute("UPDATE preset SET deleted_s = ? WHERE id = ?", (units.now(), preset.id))
+            connection.execute(
+                """
+                UPDATE conversation SET preset_id = '', system_prompt = coalesce(system_prompt, ?),
+                options = coalesce(options, ?) WHERE preset_id = ?
+                """,
+                (preset.system_prompt, encode(preset.options), preset.id),
+            )
+
+    # --- housekeeping
+
+    def purge(self) -> None:
+        """Erase what was deleted longer than `KEEP_DELETED_S` ago, at most `PURGE_ROWS` of a kind."""
+        before_s = units.now() - KEEP_DELETED_S
+        with self._guard() as connection:
+            with transaction(connection):
+                for table in ("conversation", "message", "preset"):
+                    connection.execute(
+                        f"DELETE FROM {table} WHERE rowid IN "  # noqa: S608 - one of the three names above
+                        f"(SELECT rowid FROM {table} WHERE deleted_s < ? LIMIT ?)",
+                        (before_s, PURGE_ROWS),
+                    )
+            connection.execute("PRAGMA incremental_vacuum(2000)").fetchall()
+
+
+def _put_messages(connection: sqlite3.Connection, messages: Iterable[MessageRecord]) -> None:
+    now_s = units.now()
+    connection.executemany(
+        f"""
+        INSERT INTO message ({_MESSAGE}, saved_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET content = excluded.content, reasoning = excluded.reasoning,
+        reasoning_s = excluded.reasoning_s, state = excluded.state, notice = excluded.notice,
+        failure = excluded.failure, stats = excluded.stats, active_child_id = excluded.active_child_id,
+        saved_s = excluded.saved_s
+        """,  # noqa: S608 - a constant
+        [
+            (
+                one.id,
+                one.conversation_id,
+                one.parent_id or None,
+                one.role,
+                one.content,
+                one.reasoning,
+                one.reasoning_s,
+                one.state,
+                one.notice,
+                encode(one.failure),
+                encode(one.stats),
+                one.created_s,
+                one.active_child_id,
+                now_s,
+            )
+            for one in messages
+        ],
+    )
+
+
+_Row = tuple[  # columns of _CONVERSATION
+    str, str, int, float, float, int, str, str, str | None, str | None, str, str
+]
+
+
+def _conversation(row: _Row) -> ConversationRecord:
+    return ConversationRecord(
+        id=row[0],
+        title=row[1],
+        titled_by_person=bool(row[2]),
+        created_s=row[3],
+        updated_s=row[4],
+        pinned=bool(row[5]),
+        model=row[6],
+        preset_id=row[7],
+        system_prompt=row[8],
+        options=decode_options(row[9]),
+        draft=row[10],
+        active_child_id=row[11],
+    )
+
+
+_MessageRow = tuple[str, str, str | None, str, str, str, float | None, str, str, str | None, str | None, float, str]
+
+
+def _message(row: _MessageRow) -> MessageRecord:
+    return msgspec.convert(
+        {
+            "id": row[0],
+            "conversation_id": row[1],
+            "parent_id": row[2] or "",
+            "role": row[3],
+            "content": row[4],
+            "reasoning": row[5],
+            "reasoning_s": row[6],
+            "state": row[7],
+            "notice": row[8],
+            "failure": decode_failure(row[9]),
+            "stats": decode_stats(row[10]),
+            "created_s": row[11],
+            "active_child_id": row[12],
+        },
+        MessageRecord,
+    )
