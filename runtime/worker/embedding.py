@@ -1,113 +1,100 @@
-"""One `Embed` is many engine requests: a few at a time, collected in order."""
+"""Text into one vector.
 
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+A context of its own, made at the first request and kept: the one that generates has an output row for each
+sequence, and an embedding needs one for each token. It is as short as the longest input so far, and its batches are
+small, because llama.cpp computes logits for every output row beside the embedding (`llama_context::decode`).
+"""
 
-from runtime.errors import BadRequest, Busy, Failure, RuntimeFault, to_failure
-from runtime.messages.ipc import Embedded, Failed, Finished
-from runtime.messages.shared import Timings, Usage
-from runtime.scheduler.types import Done, EngineRequest
+import ctypes
+from collections.abc import Iterator, Sequence
 
-MAX_INPUTS = 2048
-"""As OpenAI's API allows."""
-MAX_ANSWER_BYTES = 48 * 1024 * 1024
-"""All vectors of one answer; keeps its frame under the limit."""
-_FLOAT_BYTES = 4
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.errors import GenerationFailed, NotEnoughMemory
+from runtime.scheduler.plan import BatchPlan
+from runtime.worker import native, parameters
+from runtime.worker.backend import BatchArrays
+from runtime.worker.load import LlamaModel
+
+CHUNK_ROWS = 128
+_LEAST_CTX = 512
 
 
-class EmbeddingJob:
-    """Collects the vectors of one `Embed`. Home thread: any (locked).
+class Embedder:
+    """Embeds one input after the other. Home thread: engine."""
 
-    Args:
-        request_id: the host's name for it.
-        inputs: tokens of each input.
-        window: how many run at a time.
-        submit: hands one to the engine.
-    """
+    def __init__(self, loaded: LlamaModel) -> None:
+        self._loaded = loaded
+        self._n_embd: int = native.model_n_embd_out(loaded.model)
+        self._context = loaded.context if not loaded.has_memory else 0
+        self._n_ctx = loaded.resolved.n_ctx if not loaded.has_memory else 0
+        self._arrays = BatchArrays(loaded.resolved.n_batch if not loaded.has_memory else CHUNK_ROWS)
 
-    def __init__(
-        self,
-        request_id: str,
-        inputs: Sequence[tuple[int, ...]],
-        *,
-        window: int,
-        from_window: bool,
-        submit: Callable[[EngineRequest], None],
-    ) -> None:
-        self._request_id = request_id
-        self._waiting = deque(enumerate(inputs))
-        self._vectors: list[bytes] = [b""] * len(inputs)
-        self._window = max(window, 1)
-        self._from_window = from_window
-        self._submit = submit
-        self._lock = threading.Lock()
-        self._running: set[str] = set()
-        self._prompt_tokens = 0
-        self._failure: Failure | None = None
-        self._is_cancelled = False
-
-    def pump(self) -> Embedded | Failed | Finished | None:
-        """Hand in as many as may run; the ending, if it was cancelled meanwhile and none does.
+    def embed(self, tokens: Sequence[int]) -> Iterator[bytes | None]:
+        """Read the tokens chunk by chunk: None after each chunk, the vector (float32 [n_embd], L2 norm 1) last.
 
         Raises:
-            RuntimeFault: if the engine refuses the first of all; later refusals for lack of room are waited out.
+            GenerationFailed: llama.cpp failed on a chunk.
+            NotEnoughMemory: the context for it could not be made.
         """
-        with self._lock:
-            while self._waiting and len(self._running) < self._window and not self._is_over:
-                index, tokens = self._waiting[0]
-                part_id = f"{self._request_id}\n{index}"
-                self._running.add(part_id)
-                try:
-                    self._submit(EngineRequest(part_id, tokens, from_window=self._from_window, embed=True))
-                except RuntimeFault as error:
-                    self._running.discard(part_id)
-                    if isinstance(error, Busy) and self._running:
-                        return None  # room comes when one of ours ends
-                    self._waiting.clear()
-                    raise
-                self._waiting.popleft()
-            return self._ending() if self._is_over else None
+        self._make_room(len(tokens))
+        memory = native.get_memory(self._context) if self._loaded.has_memory else None
+        pooling = self._loaded.pooling
+        total: NDArray[np.float64] = np.zeros(self._n_embd, dtype=np.float64)
+        step = self._arrays.n_rows_max
+        for start in range(0, len(tokens), step):
+            rows = self._decode(tokens[start : start + step], start)
+            if pooling == "mean":
+                total += rows.sum(axis=0, dtype=np.float64)
+            elif pooling == "last":
+                total = rows[-1].astype(np.float64)
+            elif start == 0:
+                total = rows[0].astype(np.float64)
+            yield None
+        if memory is not None:
+            native.memory_clear(memory, False)
+        norm = float(np.linalg.norm(total))
+        yield (total / norm if norm > 0 else total).astype("<f4").tobytes()
 
-    @property
-    def _is_over(self) -> bool:
-        return self._is_cancelled or self._failure is not None
+    def _decode(self, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        count = len(tokens)
+        plan = BatchPlan(list(tokens), list(range(start, start + count)), [0] * count, list(range(count)))
+        self._arrays.fill(plan)
+        code: int = native.decode(self._context, self._arrays.batch)
+        if code != 0:
+            if self._loaded.has_memory:
+                native.memory_clear(native.get_memory(self._context), False)
+            raise GenerationFailed(f"llama.cpp failed to embed the text (code {code}).", llama_code=code)
+        address: int = native.get_embeddings(self._context)
+        flat = np.frombuffer((ctypes.c_float * (count * self._n_embd)).from_address(address), dtype=np.float32)
+        return flat.reshape(count, self._n_embd)
 
-    def cancel(self) -> list[str]:
-        """Hand in no more; the names of the running parts, for the engine."""
-        with self._lock:
-            self._is_cancelled = True
-            self._waiting.clear()
-            return list(self._running)
+    def _make_room(self, n_tokens: int) -> None:
+        if n_tokens <= self._n_ctx:
+            return
+        self.close()
+        wanted = max(_LEAST_CTX, 1 << (n_tokens - 1).bit_length())
+        loaded = self._loaded
+        params = parameters.context_params(loaded.resolved, loaded.options, has_memory=True)
+        params.n_ctx = wanted
+        params.n_batch = params.n_ubatch = params.n_outputs_max = CHUNK_ROWS
+        params.n_seq_max = 1
+        params.embeddings = True
+        params.pooling_type = 0  # LLAMA_POOLING_TYPE_NONE: pooled here, over chunks
+        context: int | None = native.init_from_model(loaded.model, params)
+        if not context:
+            raise NotEnoughMemory("There is not enough memory for the context that embeds text.")
+        self._context, self._n_ctx = context, wanted
 
-    def part_done(self, part: Done) -> Embedded | Failed | Finished | None:
-        """Take in a finished part; the ending, if it was the last one."""
-        with self._lock:
-            self._running.discard(part.request_id)
-            self._prompt_tokens += part.usage.prompt_tokens
-            index = int(part.request_id.rpartition("\n")[2])
-            self._vectors[index] = part.vector
-            if "cancelled" in part.reasons:
-                self._is_cancelled = True
-            if len(part.vector) * len(self._vectors) > MAX_ANSWER_BYTES and not self._is_over:
-                most = MAX_ANSWER_BYTES // len(part.vector)
-                self._failure = to_failure(BadRequest(f"At most {most:,} inputs at once fit in one answer."))
-            return self._ending()
+    def reset(self) -> None:
+        """Forget a text that was given up half-way."""
+        if self._loaded.has_memory and self._context:
+            native.memory_clear(native.get_memory(self._context), False)
 
-    def part_failed(self, part_id: str, failure: Failure) -> tuple[Embedded | Failed | Finished | None, list[str]]:
-        """Take in a failed part: the ending if it was the last one, and which parts to cancel."""
-        with self._lock:
-            self._running.discard(part_id)
-            self._failure = self._failure or failure
-            self._waiting.clear()
-            return self._ending(), list(self._running)
-
-    def _ending(self) -> Embedded | Failed | Finished | None:
-        if self._running or (self._waiting and not self._is_over):
-            return None
-        usage = Usage(prompt_tokens=self._prompt_tokens)
-        if self._failure is not None:
-            return Failed(self._request_id, self._failure)
-        if self._is_cancelled:
-            return Finished(self._request_id, ("cancelled",), usage, Timings())
-        return Embedded(self._request_id, tuple(self._vectors), usage)
+    def close(self) -> None:
+        """Free the context, if it is its own."""
+        if self._loaded.has_memory and self._context:
+            native.free(self._context)
+            self._context = 0
+            self._n_ctx = 0

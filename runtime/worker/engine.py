@@ -1,45 +1,372 @@
-"""The engine: one thread that steps the scheduler and llama.cpp."""
+"""The engine: one thread that steps the scheduler and llama.cpp.
 
-from collections.abc import Callable
+A step, always in this order: commands; drop what was cancelled; admit; plan; decode; sample and stop; hand off.
+Nothing else happens on this thread: no JSON, no files, no log lines at each step.
+"""
 
-from runtime.scheduler.types import EngineFigures, EngineOutput, EngineRequest
+import gc
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault, to_failure
+from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
+from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
+from runtime.scheduler.scheduler import Limits, Scheduler
+from runtime.scheduler.types import Done, Ended, EngineFigures, EngineOutput, EngineRequest
+from runtime.worker.backend import LlamaBackend
+from runtime.worker.embedding import Embedder
 from runtime.worker.load import LlamaModel
+from runtime.worker.sampler import Sampler, SamplerFactory
+
+IDLE_TICK_S = 1.0
+SWITCH_INTERVAL_S = 0.0005
+"""Longest the engine waits for the interpreter lock after a decode while another thread computes (Python's 5 ms
+would be most of a step of a small model)."""
+STEP_LIMIT_S = 30.0
+STEP_LIMIT_PER_ROW_S = 1.0
+FIGURES_EVERY_S = 0.25
+
+OnOutputs = Callable[[tuple[EngineOutput, ...]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    request: EngineRequest
+    samplers: tuple[Sampler, ...]
+    submitted_s: float
+
+
+@dataclass(slots=True)
+class _EmbedJob:
+    request: EngineRequest
+    submitted_s: float
+    started_s: float = 0.0
+    chunks: Iterator[bytes | None] | None = None
 
 
 class Engine:
     """Runs requests on a loaded model.
 
     `run` belongs to one thread; `submit`, `cancel` and `stop` may be called from any. Outputs of one step arrive
-    together in one call of `on_outputs`, on the thread of `run`.
+    together in one call of `on_outputs`, on the thread of `run`; it should only hand them on.
+
+    Attributes:
+        figures: running totals; read them from any thread.
     """
 
-    def __init__(self, model: LlamaModel, on_outputs: Callable[[tuple[EngineOutput, ...]], None]) -> None:
-        self.figures = EngineFigures()
+    def __init__(self, model: LlamaModel, on_outputs: OnOutputs) -> None:
+        resolved = model.resolved
+        self.figures = EngineFigures(kv_total=resolved.n_cells, last_step_at=time.monotonic())
         self._model = model
         self._on_outputs = on_outputs
+        self._backend = LlamaBackend(model)
+        self._scheduler = Scheduler(
+            self._backend,
+            Limits(
+                n_ctx=resolved.n_ctx,
+                n_cells=resolved.n_cells,
+                n_parallel=resolved.n_parallel,
+                n_seq_max=resolved.n_seq_max,
+                n_batch=resolved.n_batch,
+                n_ubatch=resolved.n_ubatch,
+                n_outputs_max=self._backend.n_outputs_max,
+            ),
+            piece=lambda token: model.vocab.token_bytes(token, special=True),
+            eog_ids=model.vocab.eog_ids,
+            host_cache_bytes=model.options.host_cache_bytes,
+        )
+        self._factory = SamplerFactory(model.vocab, resolved.n_ctx)
+        self._embedder = Embedder(model)
+        self._embeds: deque[_EmbedJob] = deque()
+        self._wake = threading.Condition()
+        # Guarded by _wake:
+        self._inbox: list[_Submit | str] = []  # a string cancels the request of that name
+        self._live: set[str] = set()
+        self._waiting = 0
+        self._free = resolved.n_parallel
+        self._running: BatchPlan | None = None
+        self._has_cancel = False
+        self._stop_at: float | None = None
+        self._figures_at = 0.0
+
+    # --- any thread ---
+
+    def submit(self, request: EngineRequest) -> None:
+        """Queue a request; it ends with exactly one `Done` or `Ended`, unless this raises.
+
+        Raises:
+            Busy: the queue is full, or the engine is stopping (`retry_after_s`, `waiting`).
+            ContextExceeded: the prompt is longer than the context (`prompt_tokens`, `n_ctx`).
+            BadRequest: an option is out of range, the grammar does not parse, or the model cannot generate.
+        """
+        self._check(request)
+        self._check_room(request)
+        samplers = () if request.embed else self._factory.make(request.options, request.prompt)
+        with self._wake:
+            self._check_room(request)
+            if request.request_id in self._live:
+                raise BadRequest(f"A request with the id {request.request_id!r} is running already.")
+            self._live.add(request.request_id)
+            self._inbox.append(_Submit(request, samplers, time.monotonic()))
+            self._wake.notify()
+
+    def _check(self, request: EngineRequest) -> None:
+        n_prompt, n_ctx = len(request.prompt), self._model.resolved.n_ctx
+        if not n_prompt:
+            raise BadRequest("The prompt is empty.", param="prompt")
+        n_vocab = self._model.vocab.n_tokens
+        if min(request.prompt) < 0 or max(request.prompt) >= n_vocab:
+            raise BadRequest(f"A token of the prompt is outside the vocabulary (0 to {n_vocab - 1}).", param="prompt")
+        needs_room = not request.embed and request.options.max_tokens != 0
+        if n_prompt + needs_room > n_ctx:
+            raise ContextExceeded(
+                f"The prompt is {n_prompt:,} tokens long; the context holds {n_ctx:,}, the answer included.",
+                hint="Shorten the conversation, or load the model with a longer context.",
+                prompt_tokens=n_prompt,
+                n_ctx=n_ctx,
+            )
+        if not request.embed and not self._model.has_memory:
+            raise BadRequest("This model only makes embeddings; it cannot write.", param="model")
+
+    def _check_room(self, request: EngineRequest) -> None:
+        with self._wake:
+            n_new = sum(1 for command in self._inbox if isinstance(command, _Submit))
+            waiting = max(0, n_new + self._waiting - self._free)
+            if self._stop_at is not None:
+                raise Busy("The model is being unloaded.", retry_after_s=5, waiting=waiting)
+            # One place beyond the bound is the window's.
+            if waiting >= self._model.options.max_waiting + (1 if request.from_window else 0):
+                raise Busy(
+                    f"{waiting} requests are waiting already.",
+                    hint="Try again later, or load the model with more parallel slots.",
+                    retry_after_s=self._scheduler.retry_after_s(waiting),
+                    waiting=waiting,
+                )
+
+    def cancel(self, request_id: str) -> None:
+        """End a request between two steps; unknown ids are ignored.
+
+        When every request of the running decode is cancelled, the decode is given up too.
+        """
+        with self._wake:
+            if request_id not in self._live:
+                return
+            self._inbox.append(request_id)
+            self._has_cancel = True
+            if self._running is not None:
+                cancelled = {command for command in self._inbox if isinstance(command, str)}
+                if self._running.request_ids <= cancelled:
+                    self._backend.abort.set()
+            self._wake.notify()
+
+    def stop(self, drain_s: float) -> None:
+        """Finish what runs for at most `drain_s` seconds, end the rest as cancelled, and let `run` return."""
+        with self._wake:
+            self._stop_at = time.monotonic() + drain_s
+            if drain_s <= 0 and self._running is not None:
+                self._backend.abort.set()
+            self._wake.notify()
+
+    # --- the engine thread ---
 
     def run(self) -> None:
         """Block until stopped.
 
         Raises:
             GenerationFailed: llama.cpp failed twice within a minute; the process should end and be started anew.
+                Every request has ended before this is raised.
         """
-        raise NotImplementedError
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        # What exists now stays: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        try:
+            while self._step():
+                pass
+        finally:
+            gc.unfreeze()
+            sys.setswitchinterval(interval)
+            self._embedder.close()
+            self._factory.close()
+        if self._scheduler.is_broken:
+            raise GenerationFailed("llama.cpp failed twice within a minute; the model has to be loaded again.")
 
-    def submit(self, request: EngineRequest) -> None:
-        """Queue a request; it ends with exactly one `Done` or `Ended`, unless this raises.
+    def _step(self) -> bool:
+        """One step, or one idle tick. False: the engine has stopped."""
+        scheduler = self._scheduler
+        if self._inbox or scheduler.is_idle:
+            self._take_commands()
+        started_s = time.monotonic()
+        if self._stop_at is not None and (started_s >= self._stop_at or (scheduler.is_idle and not self._embeds)):
+            self._end_all(started_s)
+            return False
+        if scheduler.is_idle and not self._embeds:
+            self._publish(started_s)
+            return True
+        try:
+            self._embed_step()
+            self._generate_step(started_s)
+        except Exception as error:  # noqa: BLE001 - the top of the engine: every request must end
+            fault = error if isinstance(error, RuntimeFault) else BugFault(f"{type(error).__name__}: {error}")
+            scheduler.crash(fault, time.monotonic())
+        outputs = scheduler.take_outputs()
+        if outputs:
+            self._hand_off(outputs)
+        self._publish(time.monotonic())
+        self.figures.busy_s += self.figures.last_step_at - started_s
+        if scheduler.is_broken:
+            self._end_all(time.monotonic())
+            return False
+        return True
 
-        Raises:
-            Busy: the queue is full (`retry_after_s`, `waiting`).
-            ContextExceeded: the prompt is longer than the context (`prompt_tokens`, `n_ctx`).
-            BadRequest: an option is out of range, or the grammar does not parse.
-        """
-        raise NotImplementedError
+    def _take_commands(self) -> None:
+        with self._wake:
+            if not self._inbox and self._stop_at is None and self._scheduler.is_idle and not self._embeds:
+                self._wake.wait(IDLE_TICK_S)
+            commands, self._inbox = self._inbox, []
+            self._has_cancel = False
+            for command in commands:
+                if isinstance(command, str):
+                    self._cancel(command)
+                elif command.request.embed:
+                    self._embeds.append(_EmbedJob(command.request, command.submitted_s))
+                else:
+                    self._scheduler.submit(command.request, command.samplers, command.submitted_s)
+            self._count()
 
-    def cancel(self, request_id: str) -> None:
-        """End a request between two steps; unknown ids are ignored."""
-        raise NotImplementedError
+    def _count(self) -> None:
+        """Publish what `submit` decides by; _wake is held."""
+        active = self._scheduler.n_active
+        self._waiting = self._scheduler.n_waiting + len(self._embeds)
+        self._free = max(0, self._model.resolved.n_parallel - active)
 
-    def stop(self, drain_s: float) -> None:
-        """Finish what runs for at most `drain_s` seconds, end the rest as cancelled, and let `run` return."""
-        raise NotImplementedError
+    def _cancel(self, request_id: str) -> None:
+        self._scheduler.cancel(request_id, time.monotonic())
+        for job in self._embeds:
+            if job.request.request_id == request_id:
+                self._embeds.remove(job)
+                if job.chunks is not None:
+                    self._embedder.reset()
+                self._hand_off((self._embedded(job, b"", "cancelled"),))
+                return
+
+    def _generate_step(self, started_s: float) -> None:
+        scheduler, backend, figures = self._scheduler, self._backend, self.figures
+        plan = scheduler.plan(started_s)
+        if plan is None:
+            return
+        with self._wake:
+            if self._has_cancel:
+                return  # it may concern this plan: take it in first
+            backend.abort.clear()
+            self._running = plan
+            self._count()
+        figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
+        before_s = time.monotonic()
+        code = backend.decode(plan)
+        after_s = time.monotonic()
+        with self._wake:
+            self._running = None
+        figures.decode_s += after_s - before_s
+        if code == 0:
+            tokens, logprobs = self._sample(plan)
+            figures.generated_tokens += len(tokens)
+            figures.prompt_tokens += len(plan.tokens) - plan.n_decode
+            scheduler.apply(plan, BatchResult(0, tokens, logprobs, after_s - before_s), after_s)
+        else:
+            scheduler.apply(plan, BatchResult(code, [], [], after_s - before_s), after_s)
+
+    def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None]]:
+        rows = self._backend.logits
+        tokens: list[int] = []
+        logprobs: list[PositionLogprobs | None] = []
+        for row, unit in plan.samples:
+            sampler = unit.sampler
+            assert isinstance(sampler, Sampler)  # noqa: S101 - narrows the scheduler's opaque type
+            token = sampler.pick(rows, row)
+            tokens.append(token)
+            options = unit.job.request.options
+            if options.logprobs and token != NO_TOKEN:
+                while len(logprobs) < len(tokens) - 1:
+                    logprobs.append(None)
+                logprobs.append(rows.log_probabilities(row, token, options.top_logprobs, self._model.vocab))
+        if logprobs:
+            logprobs += [None] * (len(tokens) - len(logprobs))
+        return tokens, logprobs
+
+    def _embed_step(self) -> None:
+        """One chunk of the oldest text to embed, so that generating ones go on in between."""
+        if not self._embeds:
+            return
+        job = self._embeds[0]
+        output: EngineOutput | None = None
+        try:
+            if job.chunks is None:
+                job.started_s = time.monotonic()
+                job.chunks = self._embedder.embed(job.request.prompt)
+            before_s = time.monotonic()
+            vector = next(job.chunks)
+            self.figures.decode_s += time.monotonic() - before_s
+            if vector is not None:
+                self.figures.prompt_tokens += len(job.request.prompt)
+                output = self._embedded(job, vector, "stop")
+        except RuntimeFault as error:
+            output = Ended(job.request.request_id, to_failure(error))
+        if output is not None:
+            self._embeds.popleft()
+            self._hand_off((output,))
+
+    def _embedded(self, job: _EmbedJob, vector: bytes, reason: FinishReason) -> Done:
+        now_s = time.monotonic()
+        started_s = job.started_s or now_s
+        n_prompt = len(job.request.prompt)
+        prompt_s = now_s - started_s
+        return Done(
+            job.request.request_id,
+            (reason,),
+            ("",),
+            Usage(prompt_tokens=n_prompt),
+            Timings(
+                queue_s=started_s - job.submitted_s,
+                prompt_s=prompt_s,
+                prompt_tps=n_prompt / prompt_s if vector and prompt_s > 0 else 0.0,
+            ),
+            vector,
+        )
+
+    def _end_all(self, now_s: float) -> None:
+        """End every request, also those that were never taken out of the inbox."""
+        with self._wake:
+            if self._stop_at is None:
+                self._stop_at = now_s
+        self._take_commands()
+        self._scheduler.cancel_all(now_s)
+        outputs = list(self._scheduler.take_outputs())
+        while self._embeds:
+            outputs.append(self._embedded(self._embeds.popleft(), b"", "cancelled"))
+        if outputs:
+            self._hand_off(tuple(outputs))
+        self._publish(now_s)
+
+    def _hand_off(self, outputs: tuple[EngineOutput, ...]) -> None:
+        for output in outputs:
+            if type(output) is Done or type(output) is Ended:
+                with self._wake:
+                    self._live.discard(output.request_id)
+        self._on_outputs(outputs)
+
+    def _publish(self, now_s: float) -> None:
+        figures = self.figures
+        figures.last_step_at = now_s
+        if now_s - self._figures_at < FIGURES_EVERY_S and not self._scheduler.is_idle:
+            return
+        self._figures_at = now_s
+        figures.active = self._scheduler.n_active + (1 if self._embeds else 0)
+        figures.waiting = self._scheduler.n_waiting + max(0, len(self._embeds) - 1)
+        figures.kv_used = self._scheduler.kv_used
+        figures.host_cache_bytes = self._scheduler.placement.host.size_bytes

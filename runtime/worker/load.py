@@ -1,32 +1,127 @@
 """Opening a model file: parameters, progress, and llama.cpp's reasons when it fails."""
 
+import ctypes
+import os
+import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+import llama_cpp
+import psutil
+
+from runtime.errors import (
+    FileTruncated,
+    ModelLoadFailed,
+    NotEnoughMemory,
+    NotGguf,
+    RuntimeFault,
+    UnknownArchitecture,
+)
 from runtime.messages.shared import ModelFacts
 from runtime.options import LoadOptions
+from runtime.scheduler.types import MemoryKind
+from runtime.units import format_bytes
+from runtime.worker import amx, native, parameters
+from runtime.worker.devices import list_devices
+from runtime.worker.llama_log import LlamaLog
 from runtime.worker.vocab import Vocab
+
+OnProgress = Callable[[str, float], None]
+
+HOST_SHARE = 0.8
+"""Share of the free host memory the KV cache may take; the rest is for compute buffers and everyone else."""
+PROGRESS_STEP = 0.01
+
+_REASONING_MARKS = ("<think>", "reasoning_content", "enable_thinking", "<|channel|>", "[THINK]", "<seed:think>")
+_UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
+_TRUNCATED = re.compile(
+    r"not within (?:the )?file bounds|corrupted or incomplete|failed to read|unexpectedly reached end of file|"
+    r"read error|failed to seek",
+    re.IGNORECASE,
+)
+_NO_MEMORY = re.compile(
+    r"failed to allocate|unable to allocate|out of memory|bad_alloc|failed to initialize .*cache|mmap failed",
+    re.IGNORECASE,
+)
+_MAX_VALUE_BYTES = 4096
+
+_log = LlamaLog()
 
 
 class LlamaModel:
-    """A loaded model with its context. Made by `load_model`, freed by `close`."""
+    """A loaded model with its context. Made by `load_model`, freed by `close`.
 
-    facts: ModelFacts
-    vocab: Vocab
-    metadata: Mapping[str, str]
+    Attributes:
+        facts: what it is, as llama.cpp reports it, and what automatic options came to.
+        vocab: its tokenizer.
+        metadata: scalar GGUF metadata by key, as text.
+        resolved: every load option as a number.
+        options: the load options it was asked to load with.
+        memory_kind: how its memory can be reused.
+        has_memory: False for encoders, which only embed.
+        pooling: how its tokens become one vector.
+        model: the `llama_model` pointer.
+        context: the `llama_context` pointer.
+    """
+
+    def __init__(self, model: int, context: int, *, vocab: Vocab, metadata: Mapping[str, str]) -> None:
+        self.model = model
+        self.context = context
+        self.vocab = vocab
+        self.metadata = metadata
+        self.facts: ModelFacts
+        self.resolved: parameters.Resolved
+        self.options = LoadOptions()
+        self.memory_kind: MemoryKind = "shared"
+        self.has_memory = True
+
+    @property
+    def pooling(self) -> str:
+        """`mean`, `cls` or `last`: from the file (`<arch>.pooling_type`, enum llama_pooling_type), else mean."""
+        raw = self.metadata.get(f"{self.metadata.get('general.architecture', '')}.pooling_type", "")
+        return {"2": "cls", "3": "last"}.get(raw, "mean")
 
     def close(self) -> None:
-        """Free the context and the model. No engine may run on it any more."""
-        raise NotImplementedError
+        """Free the context and the model. No engine may run on it any more; closing twice is harmless."""
+        if self.context:
+            native.free(self.context)
+            self.context = 0
+        if self.model:
+            native.model_free(self.model)
+            self.model = 0
 
 
-def load_model(path: Path, options: LoadOptions, on_progress: Callable[[str, float], None]) -> LlamaModel:
+class _Progress:
+    """llama.cpp's progress callback: passes steps of a percent on, and remembers what was raised."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
+        self._last = -1.0
+        self.raised: BaseException | None = None
+        self.callback = native.ProgressCallback(self._on_step)
+
+    def _on_step(self, fraction: float, _user_data: int | None) -> bool:
+        if fraction < 1 and fraction - self._last < PROGRESS_STEP:
+            return True
+        self._last = fraction
+        try:
+            self._on_progress("Reading the model", fraction)
+        except BaseException as error:  # noqa: BLE001 - must not unwind through C; raised again after the load
+            self.raised = error
+            return False
+        return True
+
+
+def load_model(path: Path, options: LoadOptions, on_progress: OnProgress) -> LlamaModel:
     """Load a model.
 
     Args:
         path: GGUF file; of a split model, its first part.
         options: how to load; None is automatic.
-        on_progress: called with a stage and a fraction 0..1; an exception raised in it cancels the load.
+        on_progress: called with a stage and a fraction 0..1; an exception raised in it cancels the load and
+            comes out of this function.
 
     Raises:
         NotGguf: the file does not start as a GGUF file does.
@@ -35,4 +130,224 @@ def load_model(path: Path, options: LoadOptions, on_progress: Callable[[str, flo
         NotEnoughMemory: an allocation failed, or would.
         ModelLoadFailed: anything else, with llama.cpp's last words as `reason`.
     """
-    raise NotImplementedError
+    started = time.monotonic()
+    _check_magic(path)
+    _log.install()
+    _log.clear()
+    with amx.refused():
+        native.backend_init()
+        gpu_names = tuple(device.name for device in list_devices() if device.is_gpu)
+        n_gpu_layers = _offload(options, has_gpu=bool(gpu_names))
+        model = _open(path, n_gpu_layers, on_progress)
+    try:
+        loaded = _make_context(path, model, options, n_gpu_layers)
+    except BaseException:
+        native.model_free(model)
+        raise
+    try:
+        on_progress("Warming up", 1.0)
+        _warm_up(loaded)
+    except BaseException:
+        loaded.close()
+        raise
+    devices = gpu_names if loaded.resolved.n_gpu_layers else ("CPU",)
+    loaded.facts = _facts(loaded, path, devices, load_s=time.monotonic() - started)
+    return loaded
+
+
+def _check_magic(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelLoadFailed(
+            f"{path.name} cannot be opened: {error.strerror}.", path=str(path), reason=str(error.strerror)
+        ) from error
+    if magic != b"GGUF":
+        raise NotGguf(
+            f"{path.name} is not a GGUF file: it does not start with the letters GGUF.",
+            hint="Choose a file that ends in .gguf; a download may have saved an error page instead.",
+            path=str(path),
+            reason="no GGUF magic",
+        )
+
+
+def _offload(options: LoadOptions, *, has_gpu: bool) -> int:
+    if not has_gpu:
+        return 0
+    return options.n_gpu_layers if options.n_gpu_layers is not None else 10_000
+
+
+def _open(path: Path, n_gpu_layers: int, on_progress: OnProgress) -> int:
+    progress = _Progress(on_progress)
+    params = native.model_default_params()
+    params.n_gpu_layers = n_gpu_layers
+    params.progress_callback = progress.callback
+    model: int | None = native.model_load_from_file(os.fsencode(path), params)
+    if progress.raised is not None:
+        if model:
+            native.model_free(model)
+        raise progress.raised
+    if not model:
+        raise _load_error(path, _log.reason())
+    return model
+
+
+def _load_error(path: Path, reason: str) -> RuntimeFault:
+    """The class of a failed load, from llama.cpp's own words."""
+    name, told = path.name, {"path": str(path), "reason": reason}
+    text = "\n".join(_log.lines())
+    if unknown := _UNKNOWN_ARCHITECTURE.search(text):
+        return UnknownArchitecture(
+            f"{name} is a model of the kind '{unknown.group(1)}', which the built-in llama.cpp does not know.",
+            hint="A newer Deskside may know it.",
+            architecture=unknown.group(1),
+            **told,
+        )
+    if _TRUNCATED.search(text):
+        return FileTruncated(
+            f"{name} is incomplete: it ends before the data its header promises. llama.cpp says: {reason}",
+            hint="Download it again.",
+            size_bytes=path.stat().st_size,
+            **told,
+        )
+    if _NO_MEMORY.search(text):
+        return NotEnoughMemory(
+            f"There is not enough memory to load {name}. llama.cpp says: {reason}",
+            hint="Choose a shorter context or a smaller model, or close other programs.",
+            free_bytes=psutil.virtual_memory().available,
+            **told,
+        )
+    return ModelLoadFailed(f"{name} could not be loaded. llama.cpp says: {reason or 'nothing'}", **told)
+
+
+def _make_context(path: Path, model: int, options: LoadOptions, n_gpu_layers: int) -> LlamaModel:
+    metadata = MappingProxyType(_read_metadata(model))
+    shape = _shape(path, model, metadata)
+    free_bytes = psutil.virtual_memory().available
+    # Weights on the CPU are memory-mapped: they count as available memory until they are read.
+    reserved = 0 if n_gpu_layers else shape.size_bytes
+    cache_bytes = int(max(free_bytes - reserved, 0) * HOST_SHARE)
+    resolved = parameters.resolve(
+        shape,
+        options,
+        n_gpu_layers=min(n_gpu_layers, shape.n_layer + 1),
+        n_cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+        free_bytes=cache_bytes,
+    )
+    params = parameters.context_params(resolved, options, has_memory=shape.has_memory)
+    context: int | None = native.init_from_model(model, params)
+    if not context:
+        error = _load_error(path, _log.reason())
+        if type(error) is ModelLoadFailed and resolved.n_cells * parameters.cell_bytes(shape, options) > free_bytes:
+            error = NotEnoughMemory(
+                f"There is not enough memory for the context: {format_bytes(free_bytes)} are free.",
+                path=str(path),
+                reason=_log.reason(),
+                free_bytes=free_bytes,
+            )
+        raise error
+    loaded = LlamaModel(model, context, vocab=Vocab(model), metadata=metadata)
+    loaded.resolved = resolved
+    loaded.options = options
+    loaded.memory_kind = shape.memory_kind
+    loaded.has_memory = shape.has_memory
+    return loaded
+
+
+def _read_metadata(model: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    key, value = _buffer(), _buffer()
+    for index in range(native.model_meta_count(model)):
+        if native.model_meta_key_by_index(model, index, key, _MAX_VALUE_BYTES) < 0:
+            continue
+        if native.model_meta_val_str_by_index(model, index, value, _MAX_VALUE_BYTES) < 0:
+            continue
+        found[key.value.decode("utf-8", "replace")] = value.value.decode("utf-8", "replace")
+    return found
+
+
+def _buffer() -> "ctypes.Array[ctypes.c_char]":
+    return ctypes.create_string_buffer(_MAX_VALUE_BYTES)
+
+
+def _shape(path: Path, model: int, metadata: Mapping[str, str]) -> parameters.ModelShape:
+    if native.model_has_encoder(model) or native.model_is_diffusion(model):
+        raise ModelLoadFailed(
+            f"{path.name} is an encoder-decoder or diffusion model, which Deskside cannot run yet.",
+            path=str(path),
+            reason="kind of model not supported",
+        )
+    architecture = metadata.get("general.architecture", "")
+
+    def number(key: str, otherwise: int) -> int:
+        raw = metadata.get(f"{architecture}.{key}", "")
+        return int(raw) if raw.isdecimal() else otherwise
+
+    n_head = max(native.model_n_head(model), 1)
+    head_width = native.model_n_embd(model) // n_head
+    n_head_kv = native.model_n_head_kv(model)
+    points = native.model_is_recurrent(model) or native.model_is_hybrid(model) or native.model_n_swa(model) > 0
+    return parameters.ModelShape(
+        n_ctx_train=native.model_n_ctx_train(model),
+        n_layer=native.model_n_layer(model),
+        kv_width_k=n_head_kv * number("attention.key_length", head_width),
+        kv_width_v=n_head_kv * number("attention.value_length", head_width),
+        memory_kind="points" if points else "shared",
+        has_memory=metadata.get(f"{architecture}.attention.causal", "true") != "false",
+        size_bytes=native.model_size(model),
+    )
+
+
+def _warm_up(loaded: LlamaModel) -> None:
+    """Decode one token, so that the first request does not pay for touching the weights."""
+    from runtime.worker.backend import LlamaBackend
+
+    LlamaBackend(loaded).warm_up()
+
+
+def _facts(loaded: LlamaModel, path: Path, devices: tuple[str, ...], *, load_s: float) -> ModelFacts:
+    model, metadata, resolved = loaded.model, loaded.metadata, loaded.resolved
+    template = loaded.vocab.chat_template or ""
+    options = loaded.options
+    chosen: dict[str, str | int] = {
+        "n_ctx": resolved.n_ctx,
+        "n_parallel": resolved.n_parallel,
+        "n_gpu_layers": resolved.n_gpu_layers,
+        "n_batch": resolved.n_batch,
+        "n_ubatch": resolved.n_ubatch,
+        "n_threads": resolved.n_threads,
+    }
+    automatic = {name: value for name, value in chosen.items() if getattr(options, name) is None}
+    automatic["kv_cells"] = int(native.n_ctx(loaded.context))
+    return ModelFacts(
+        name=metadata.get("general.name") or path.stem,
+        architecture=metadata.get("general.architecture", ""),
+        quantization=_quantization(model),
+        n_params=native.model_n_params(model),
+        size_bytes=native.model_size(model),
+        n_layer=native.model_n_layer(model),
+        n_vocab=loaded.vocab.n_tokens,
+        n_ctx=resolved.n_ctx,
+        n_ctx_train=native.model_n_ctx_train(model),
+        n_parallel=resolved.n_parallel,
+        has_chat_template=bool(template),
+        can_embed=True,
+        reasoning=any(mark in template for mark in _REASONING_MARKS),
+        device_names=devices,
+        n_gpu_layers=resolved.n_gpu_layers,
+        kv_bytes=_log.cache_bytes(),
+        compute_bytes=_log.compute_bytes(),
+        load_s=load_s,
+        engine=f"llama.cpp (llama-cpp-python {llama_cpp.__version__})",
+        resolved=automatic,
+    )
+
+
+def _quantization(model: int) -> str:
+    """`Q4_K_M` from llama.cpp's description, `llama 8B Q4_K - Medium`."""
+    buffer = ctypes.create_string_buffer(256)
+    native.model_desc(model, buffer, 256)
+    words = buffer.value.decode("utf-8", "replace").split(" ", 2)
+    raw = words[-1].removeprefix("(guessed) ")
+    return re.sub(r" - (Small|Medium|Large|.)\w*", lambda found: "_" + found.group(1)[0], raw)

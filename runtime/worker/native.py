@@ -122,6 +122,7 @@ decode = _bind("llama_decode", c_int32, c_void_p, Batch)
 synchronize = _bind("llama_synchronize", None, c_void_p)
 get_logits = _bind("llama_get_logits", c_void_p, c_void_p, keep_lock=True)
 get_embeddings = _bind("llama_get_embeddings", c_void_p, c_void_p)
+set_abort_callback = _bind("llama_set_abort_callback", None, c_void_p, c_void_p, c_void_p)
 set_n_threads = _bind("llama_set_n_threads", None, c_void_p, c_int32, c_int32)
 
 vocab_n_tokens = _bind("llama_vocab_n_tokens", c_int32, c_void_p)
@@ -155,9 +156,7 @@ sampler_init_temp_ext = _bind("llama_sampler_init_temp_ext", c_void_p, c_float, 
 sampler_init_xtc = _bind("llama_sampler_init_xtc", c_void_p, c_float, c_float, c_size_t, c_uint32)
 sampler_init_mirostat_v2 = _bind("llama_sampler_init_mirostat_v2", c_void_p, c_uint32, c_float, c_float)
 sampler_init_grammar = _bind("llama_sampler_init_grammar", c_void_p, c_void_p, c_char_p, c_char_p)
-sampler_init_penalties = _bind(
-    "llama_sampler_init_penalties", c_void_p, c_int32, c_int32, c_float, c_float, c_float
-)
+sampler_init_penalties = _bind("llama_sampler_init_penalties", c_void_p, c_int32, c_int32, c_float, c_float, c_float)
 sampler_init_dry = _bind(
     "llama_sampler_init_dry",
     c_void_p,

@@ -1,0 +1,213 @@
+"""Which sequence a prompt goes to: what the sequences hold, who is idle, and what may be reused.
+
+The policy follows the memory kind chosen at load:
+
+* `shared`: any prefix of any sequence can be shared cell by cell (`KvMemory.copy`) or kept by cutting the rest.
+* `sequence`: a prefix can only be kept in the idle sequence that holds it.
+* `points`: a sequence can only go on from exactly where it stands; saved states stand at the points where reuse
+  is worth most.
+
+`remove_range` may say no; then the sequence is dropped, not trusted.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from runtime.errors import BugFault
+from runtime.scheduler.hostcache import HostCache
+from runtime.scheduler.memory import KvMemory
+from runtime.scheduler.prefix import Match, PrefixTree, Tokens
+
+MIN_SAVED_TOKENS = 32
+"""A sequence shorter than this is read anew faster than it is restored."""
+HOST_GAIN_TOKENS = 32
+"""A saved state must be better than what the sequences hold by this many tokens to be worth restoring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A sequence taken for a prompt.
+
+    Attributes:
+        seq_id: the sequence.
+        n_held: tokens of the prompt it holds already.
+        n_shared: of those, tokens whose cells another sequence holds too.
+    """
+
+    seq_id: int
+    n_held: int
+    n_shared: int
+
+
+class Placement:
+    """Books of all sequences: what each holds, which are taken, which are idle and since when."""
+
+    def __init__(self, memory: KvMemory, n_seq_max: int, host_cache_bytes: int) -> None:
+        self.memory = memory
+        self.tree = PrefixTree()
+        self.host = HostCache(host_cache_bytes)
+        self._empty: list[int] = list(range(n_seq_max - 1, -1, -1))
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        self._n_seq_max = n_seq_max
+
+    @property
+    def n_idle(self) -> int:
+        """Sequences that hold something nobody is using."""
+        return len(self._idle)
+
+    def is_idle(self, seq_id: int) -> bool:
+        """Whether the sequence holds something nobody is using."""
+        return seq_id in self._idle
+
+    def place(self, tokens: Tokens, limit: int) -> Placed:
+        """Take a sequence for a prompt; at least one sequence must be free or idle.
+
+        Args:
+            tokens: the prompt.
+            limit: most tokens that may be reused; below its length, so that one is always evaluated
+                [KEEP-ONE-TOKEN].
+        """
+        match = self.tree.match(tokens, limit)
+        if self.memory.kind == "points":
+            return self._place_at_point(tokens, limit, match)
+        found = self.host.find(tokens, limit, whole=False)
+        if found is not None and found[1] >= match.length + HOST_GAIN_TOKENS:
+            saved, length = found
+            seq_id = self._take()
+            if self.memory.restore(seq_id, saved.state):
+                self.host.drop(saved)
+                self.tree.extend(seq_id, saved.tokens)
+                return Placed(seq_id, self._cut(seq_id, length), 0)
+            self._empty.append(seq_id)
+            match = self.tree.match(tokens, limit)  # taking a sequence may have evicted a holder
+        if not match.length:
+            return Placed(self._take(), 0, 0)
+        return self._place_on_match(match)
+
+    def _place_on_match(self, match: Match) -> Placed:
+        idle = [seq_id for seq_id in self._idle if seq_id in match.holders]
+        # Keep the sequence with the least to lose, if the greater part of it is what the prompt wants.
+        idle.sort(key=self.tree.length)
+        can_copy = self.memory.kind == "shared"
+        if idle and (not can_copy or 2 * match.length >= self.tree.length(idle[0]) or self._only_free(idle[0])):
+            seq_id = idle[0]
+            del self._idle[seq_id]
+            shared = match.length if len(match.holders) > 1 else 0
+            return Placed(seq_id, self._cut(seq_id, match.length), shared)
+        if not can_copy:
+            return Placed(self._take(), 0, 0)
+        source = min(match.holders)
+        held = self.tree.tokens(source)[: match.length]
+        seq_id = self._take(keep=source)
+        self.memory.copy(source, seq_id, 0, match.length)
+        self.tree.extend(seq_id, held)
+        return Placed(seq_id, match.length, match.length)
+
+    def _only_free(self, seq_id: int) -> bool:
+        return not self._empty and len(self._idle) == 1 and seq_id in self._idle
+
+    def _place_at_point(self, tokens: Tokens, limit: int, match: Match) -> Placed:
+        whole = [seq_id for seq_id in match.holders if self.tree.length(seq_id) <= match.length]
+        standing = max(whole, key=self.tree.length, default=None)
+        reached = self.tree.length(standing) if standing is not None else 0
+        found = self.host.find(tokens, limit, whole=True)
+        if found is not None and found[1] > reached:
+            saved, length = found
+            seq_id = self._take()
+            if self.memory.restore(seq_id, saved.state):
+                self.tree.extend(seq_id, saved.tokens)
+                return Placed(seq_id, length, 0)
+            self._empty.append(seq_id)
+            return Placed(self._take(), 0, 0)
+        if standing is None:
+            return Placed(self._take(), 0, 0)
+        if standing in self._idle:
+            del self._idle[standing]
+            return Placed(standing, reached, 0)
+        fork = self.fork(standing)
+        return Placed(self._take(), 0, 0) if fork is None else Placed(fork, reached, reached)
+
+    def fork(self, source: int) -> int | None:
+        """A new sequence that holds all that `source` holds; None when the memory cannot share or none is free."""
+        if self.memory.kind == "sequence" or not (self._empty or self._idle):
+            return None
+        held = self.tree.tokens(source)
+        seq_id = self._take(keep=source)
+        self.memory.copy(source, seq_id, 0, -1)
+        self.tree.extend(seq_id, held)
+        return seq_id
+
+    def _take(self, keep: int = -1) -> int:
+        if not self._empty and not self._evict(keep):
+            raise BugFault("a sequence was asked for while all were taken")
+        return self._empty.pop()
+
+    def _evict(self, keep: int) -> bool:
+        for seq_id in self._idle:
+            if seq_id != keep:
+                self.evict(seq_id)
+                return True
+        return False
+
+    def evict_oldest(self) -> bool:
+        """Free the cells of the sequence idle for longest, saving its state. False: none is idle."""
+        return self._evict(-1)
+
+    def evict(self, seq_id: int) -> None:
+        """Free an idle sequence; its state moves to host memory where that is worth it."""
+        held = tuple(self.tree.tokens(seq_id))
+        if len(held) >= MIN_SAVED_TOKENS and self.host.max_bytes > 0 and not self.host.holds(held):
+            self._save(seq_id, held)
+        self.drop(seq_id)
+
+    def _save(self, seq_id: int, held: tuple[int, ...]) -> None:
+        state = self.memory.save(seq_id, self.host.max_bytes)
+        if state is not None:
+            self.host.put(held, state, replace_prefixes=self.memory.kind != "points")
+
+    def save_point(self, seq_id: int) -> None:
+        """Keep the state of a sequence as it is now, for a memory that cannot be cut."""
+        held = tuple(self.tree.tokens(seq_id))
+        if self.host.max_bytes > 0 and not self.host.holds(held):
+            self._save(seq_id, held)
+
+    def extend(self, seq_id: int, tokens: Tokens) -> None:
+        """A decode put these tokens behind what the sequence held."""
+        self.tree.extend(seq_id, tokens)
+
+    def release(self, seq_id: int) -> None:
+        """Nobody uses the sequence any more; what it holds stays until the place is needed."""
+        if self.tree.length(seq_id):
+            self._idle[seq_id] = None
+        else:
+            self.drop(seq_id)
+
+    def drop(self, seq_id: int) -> None:
+        """Forget what a sequence holds (removing a whole sequence never fails, llama.h)."""
+        self.memory.remove_range(seq_id, -1, -1)
+        self.tree.remove(seq_id)
+        self._idle.pop(seq_id, None)
+        self._empty.append(seq_id)
+
+    def _cut(self, seq_id: int, length: int) -> int:
+        """Keep only the first tokens of a sequence; returns how many it holds then."""
+        if self.tree.length(seq_id) == length:
+            return length
+        if self.memory.remove_range(seq_id, length, -1):
+            self.tree.truncate(seq_id, length)
+            return length
+        self.memory.remove_range(seq_id, -1, -1)
+        self.tree.remove(seq_id)
+        return 0
+
+    def believe(self, seq_id: int, n_held: int) -> None:
+        """After an aborted decode: the sequence holds only its first `n_held` tokens."""
+        if n_held < self.tree.length(seq_id):
+            self.tree.truncate(seq_id, n_held)
+
+    def reset(self) -> None:
+        """Forget everything: it is not known any more what the memory holds."""
+        self.memory.clear()
+        self.tree.clear()
+        self._idle.clear()
+        self._empty = list(range(self._n_seq_max - 1, -1, -1))

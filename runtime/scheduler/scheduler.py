@@ -1,0 +1,484 @@
+"""The scheduler: who decodes what in the next step, and what a step came to.
+
+Pure: no thread, no clock (times are handed in), no llama.cpp. The caller repeats, on one thread:
+commands (`submit`, `cancel`); `plan`; decode and sample; `apply`; `take_outputs`.
+
+Every request ends with exactly one `Done` or `Ended`. Books change only in `apply`, and only for a decode that
+returned 0 (or 2, after asking the memory what it holds).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
+from runtime.messages.shared import FinishReason, PositionLogprobs
+from runtime.scheduler.memory import KvMemory
+from runtime.scheduler.placement import Placement
+from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
+from runtime.scheduler.prefix import common_prefix
+from runtime.scheduler.waiting import WaitingLine
+from runtime.scheduler.types import Ended, EngineOutput, EngineRequest, PromptRead, Text
+from runtime.scheduler.unit import Job, Unit, UnitState
+
+RESERVE_TOKENS = 1024
+"""Room kept for the answer of each admitted request, so that one without `max_tokens` does not lock the pool."""
+STALL_LIMIT_S = 0.15
+"""While others generate, a step reads about as much prompt as takes this long."""
+MIN_PROMPT_ROWS = 32
+SHARED_WAIT_TOKENS = 64
+"""A request waits for a prompt being read right now if it shares at least this much more with it."""
+BROKEN_WINDOW_S = 60.0
+"""Two compute errors within this time: the process should be started anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the context was made for. All in tokens, rows or sequences.
+
+    Attributes:
+        n_ctx: most tokens of one conversation.
+        n_cells: tokens the memory holds over all sequences.
+        n_parallel: units that are read or generate at once.
+        n_seq_max: sequences; at least `n_parallel`.
+        n_batch: most rows of a decode.
+        n_ubatch: most prompt rows while anyone generates.
+        n_outputs_max: most rows with logits in a decode; llama.cpp ends the process above it.
+    """
+
+    n_ctx: int
+    n_cells: int
+    n_parallel: int
+    n_seq_max: int
+    n_batch: int
+    n_ubatch: int
+    n_outputs_max: int
+
+
+class Scheduler:
+    """Continuous batching over one memory. Home thread: the caller's, always the same."""
+
+    def __init__(
+        self,
+        memory: KvMemory,
+        limits: Limits,
+        *,
+        piece: Callable[[int], bytes],
+        eog_ids: frozenset[int],
+        host_cache_bytes: int,
+    ) -> None:
+        """Make the books of an empty memory.
+
+        Args:
+            memory: the model's memory.
+            limits: what its context was made for.
+            piece: bytes of a token, as the reader of the text should see it.
+            eog_ids: tokens that end a generation.
+            host_cache_bytes: bound of the saved states.
+        """
+        self._memory = memory
+        self._limits = limits
+        self._piece = piece
+        self._eog_ids = eog_ids
+        self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes)
+        self._line = WaitingLine()
+        self._jobs: dict[str, Job] = {}
+        self._reading: list[Unit] = []
+        self._generating: list[Unit] = []
+        self._outputs: list[EngineOutput] = []
+        self._row_limit = limits.n_batch
+        self._prompt_rows = limits.n_ubatch
+        self._admission_paused = False
+        self._last_error_s: float | None = None
+        self.is_broken = False
+        """llama.cpp failed twice in a short time: end the process."""
+
+    # --- what the figures show ---
+
+    @property
+    def n_active(self) -> int:
+        """Units that have a sequence."""
+        return len(self._reading) + len(self._generating)
+
+    @property
+    def n_waiting(self) -> int:
+        """Units that wait for one."""
+        return len(self._line)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to do until the next command."""
+        return not self._jobs
+
+    @property
+    def kv_used(self) -> int:
+        """Cells in use, idle conversations included."""
+        return self.placement.tree.n_tokens + sum(
+            unit.n_held - self.placement.tree.length(unit.seq_id) for unit in self._generating
+        )
+
+    def has(self, request_id: str) -> bool:
+        """Whether the request is alive."""
+        return request_id in self._jobs
+
+    def retry_after_s(self, n_waiting: int) -> int:
+        """Seconds after which a refused request may come back."""
+        return self._line.retry_after_s(n_waiting, self._limits.n_parallel)
+
+    # --- commands ---
+
+    def submit(self, request: EngineRequest, samplers: tuple[object, ...], now_s: float) -> None:
+        """Queue a request; one sampler for each choice. Its prompt has room for a token in the context."""
+        job = Job(request, samplers, now_s, self._limits.n_ctx)
+        self._jobs[request.request_id] = job
+        self._line.append(job.units[0])
+
+    def cancel(self, request_id: str, now_s: float) -> None:
+        """End a request; what its choices hold stays reusable. Unknown ids are ignored."""
+        job = self._jobs.get(request_id)
+        if job is None:
+            return
+        for unit in job.units:
+            if unit.state is UnitState.FINISHED:
+                continue
+            if rest := unit.text_out.flush():
+                self._outputs.append(Text(request_id, unit.index, rest, 0))
+            self._finish(unit, "cancelled", now_s)
+
+    def cancel_all(self, now_s: float) -> None:
+        """End everything, for a stop."""
+        for request_id in tuple(self._jobs):
+            self.cancel(request_id, now_s)
+
+    def crash(self, error: RuntimeFault, now_s: float) -> None:
+        """A step broke off: end everything with this error, and forget what the memory holds."""
+        for job in tuple(self._jobs.values()):
+            self._fail(job, error, now_s, keep=False)
+        self._forget(now_s)
+
+    def take_outputs(self) -> tuple[EngineOutput, ...]:
+        """All outputs since the last call."""
+        outputs, self._outputs = tuple(self._outputs), []
+        return outputs
+
+    # --- plan ---
+
+    def plan(self, now_s: float) -> BatchPlan | None:
+        """The next decode, or None when there is nothing to decode."""
+        if len(self._line):
+            self._admit(now_s)
+            self._outputs += self._line.tell_positions()
+        if not self._reading and not self._generating:
+            return None
+        plan = BatchPlan()
+        self._add_generating(plan)
+        self._add_reading(plan)
+        return plan
+
+    def _add_generating(self, plan: BatchPlan) -> None:
+        generating = self._generating[: min(self._row_limit, self._limits.n_outputs_max)]
+        tokens, positions, seq_ids = plan.tokens, plan.positions, plan.seq_ids
+        for row, unit in enumerate(generating):
+            tokens.append(unit.tokens[-1])
+            positions.append(unit.n_held)
+            seq_ids.append(unit.seq_id)
+            plan.samples.append((row, unit))
+            plan.chunks.append((unit, 1))
+        plan.n_decode = len(generating)
+        plan.output_rows.extend(range(plan.n_decode))
+
+    def _add_reading(self, plan: BatchPlan) -> None:
+        room = min(self._limits.n_batch, self._row_limit) - plan.n_decode
+        if self._generating:
+            room = min(room, self._prompt_rows, self._limits.n_ubatch)
+        for place, unit in enumerate(self._reading):
+            if room <= 0:
+                break
+            # Every sequence moves by a token at least, so the oldest may not take the last rows.
+            behind = len(self._reading) - place - 1
+            n_rows = min(len(unit.tokens) - unit.n_held, max(1, room - behind))
+            n_rows = self._stop_at_point(unit, n_rows)
+            end = unit.n_held + n_rows
+            is_last = end == len(unit.tokens) and unit.job.max_tokens > 0
+            if is_last and len(plan.output_rows) >= self._limits.n_outputs_max:
+                break
+            plan.tokens.extend(unit.tokens[unit.n_held : end])
+            plan.positions.extend(range(unit.n_held, end))
+            plan.seq_ids.extend([unit.seq_id] * n_rows)
+            plan.chunks.append((unit, n_rows))
+            room -= n_rows
+            if is_last:
+                row = len(plan.output_rows)
+                plan.output_rows.append(len(plan.tokens) - 1)
+                plan.samples.append((row, unit))
+                if unit.index == 0:
+                    plan.samples.extend((row, fork) for fork in unit.job.units if fork.state is UnitState.FORKING)
+
+    def _stop_at_point(self, unit: Unit, n_rows: int) -> int:
+        """End a chunk where a state is to be saved."""
+        if self._memory.kind != "points":
+            return n_rows
+        for point in self._points(unit):
+            if unit.n_held < point < unit.n_held + n_rows:
+                return point - unit.n_held
+        return n_rows
+
+    def _points(self, unit: Unit) -> tuple[int, ...]:
+        return unit.job.request.save_points or (len(unit.job.request.prompt) - 1,)
+
+    # --- admission ---
+
+    def _admit(self, now_s: float) -> None:
+        if self._admission_paused and self.n_active:
+            return
+        self._admission_paused = False
+        for unit in self._line:
+            if self.n_active >= self._limits.n_parallel:
+                return
+            if self._waits_for_prefix(unit):
+                continue
+            if not self._fits(unit):
+                return
+            self._line.remove(unit)
+            self._start(unit, now_s)
+
+    def _waits_for_prefix(self, unit: Unit) -> bool:
+        """Whether a prompt being read now will soon hold much more of this one than any sequence does."""
+        if self._memory.kind != "shared" or not self._reading:
+            return False
+        known = -1
+        for reader in self._reading:
+            ahead = common_prefix(reader.tokens, unit.tokens)
+            if ahead - reader.n_held < SHARED_WAIT_TOKENS:
+                continue
+            if known < 0:
+                known = self.placement.tree.match(unit.tokens, len(unit.tokens) - 1).length
+            if ahead - known >= SHARED_WAIT_TOKENS:
+                return True
+        return False
+
+    def _fits(self, unit: Unit) -> bool:
+        """Whether the pool has room for the prompt and a part of the answer beside all active units."""
+        if not self.n_active:
+            return True
+        held = sum(self._claim(other) for other in self._reading) + sum(self._claim(o) for o in self._generating)
+        limit = len(unit.tokens) - 1
+        reused = self.placement.tree.match(unit.tokens, limit).length if self._memory.kind == "shared" else 0
+        return held + self._claim(unit) - reused <= self._limits.n_cells
+
+    def _claim(self, unit: Unit) -> int:
+        left = min(unit.job.max_tokens - unit.n_generated, RESERVE_TOKENS, self._limits.n_ctx - len(unit.tokens))
+        return len(unit.tokens) - unit.n_shared + max(left, 0)
+
+    def _start(self, unit: Unit, now_s: float) -> None:
+        placed = self.placement.place(unit.tokens, len(unit.tokens) - 1)
+        unit.seq_id, unit.n_held, unit.n_shared = placed.seq_id, placed.n_held, placed.n_shared
+        unit.state = UnitState.READING
+        self._reading.append(unit)
+        job = unit.job
+        if job.admitted_s is None:
+            job.admitted_s = now_s
+            job.n_cached = placed.n_held
+
+    # --- apply ---
+
+    def apply(self, plan: BatchPlan, result: BatchResult, now_s: float) -> None:
+        """Take in what a decode returned (codes: llama.h, `llama_decode`)."""
+        if result.code == 0:
+            self._row_limit = self._limits.n_batch
+            self._measure(plan, result.decode_s)
+            self._apply_rows(plan, now_s)
+            self._apply_samples(plan, result, now_s)
+        elif result.code == 1:
+            self._make_room(plan, now_s)
+        elif result.code == 2:  # noqa: PLR2004 - aborted
+            self._believe_memory(plan)
+        elif result.code == -1:
+            error = BugFault("llama.cpp refused a batch as invalid.", llama_code=result.code)
+            for job in {unit.job.request.request_id: unit.job for unit, _rows in plan.chunks}.values():
+                self._fail(job, error, now_s, keep=False)
+        else:
+            self._compute_error(result.code, now_s)
+
+    def _measure(self, plan: BatchPlan, decode_s: float) -> None:
+        n_rows = len(plan.tokens)
+        if n_rows - plan.n_decode >= MIN_PROMPT_ROWS and decode_s > 0:
+            rows = int(n_rows / decode_s * STALL_LIMIT_S)
+            self._prompt_rows = max(MIN_PROMPT_ROWS, min(rows, self._limits.n_ubatch))
+
+    def _apply_rows(self, plan: BatchPlan, now_s: float) -> None:
+        chunks = plan.chunks
+        for index in range(plan.n_decode):
+            chunks[index][0].n_held += 1
+        for unit, n_rows in chunks[plan.n_decode :]:
+            end = unit.n_held + n_rows
+            self.placement.extend(unit.seq_id, unit.tokens[unit.n_held : end])
+            unit.n_held = end
+            job = unit.job
+            if self._memory.kind == "points" and end in self._points(unit):
+                self.placement.save_point(unit.seq_id)
+            if unit.n_generated == 0 and unit.index == 0:
+                self._outputs.append(PromptRead(job.request.request_id, end, len(job.request.prompt), job.n_cached))
+            if end == len(unit.tokens):
+                self._reading.remove(unit)
+                self._generating.append(unit)
+                unit.state = UnitState.GENERATING
+                if job.max_tokens == 0:
+                    for choice in job.units:
+                        self._finish(choice, "length", now_s)
+
+    def _apply_samples(self, plan: BatchPlan, result: BatchResult, now_s: float) -> None:
+        logprobs = result.logprobs
+        for index, (_row, unit) in enumerate(plan.samples):
+            if unit.state is UnitState.FORKING:
+                self._place_fork(unit)
+            self._take_token(unit, result.tokens[index], logprobs[index] if logprobs else None, now_s)
+
+    def _place_fork(self, unit: Unit) -> None:
+        """A further choice starts where the first one's prompt ends, in shared cells if it can."""
+        first = unit.job.units[0]
+        seq_id = self.placement.fork(first.seq_id) if self.n_active < self._limits.n_parallel else None
+        if seq_id is None:
+            unit.state = UnitState.QUEUED
+            self._line.put_back(unit)
+            return
+        unit.seq_id = seq_id
+        unit.n_held = unit.n_shared = len(unit.tokens)
+        unit.state = UnitState.GENERATING
+        self._generating.append(unit)
+
+    def _take_token(self, unit: Unit, token: int, logprobs: PositionLogprobs | None, now_s: float) -> None:
+        job = unit.job
+        if job.first_token_s is None:
+            job.first_token_s = now_s
+        job.last_token_s = now_s
+        if token == NO_TOKEN:
+            if rest := unit.text_out.flush():
+                self._outputs.append(Text(job.request.request_id, unit.index, rest, 0))
+            self._finish(unit, "stop", now_s)
+            return
+        unit.tokens.append(token)
+        unit.n_generated += 1
+        out = unit.text_out
+        reason: FinishReason | None = None
+        if token in self._eog_ids:
+            text = out.flush()
+            reason = "stop"
+        else:
+            text = out.feed(self._piece(token))
+            if out.stop_string:
+                reason = "stop"
+            elif unit.n_generated >= job.max_tokens or len(unit.tokens) >= self._limits.n_ctx:
+                text += out.flush()
+                reason = "length"
+        self._outputs.append(Text(job.request.request_id, unit.index, text, 1, () if logprobs is None else (logprobs,)))
+        if reason is not None:
+            self._finish(unit, reason, now_s)
+
+    # --- ends ---
+
+    def _finish(self, unit: Unit, reason: FinishReason, now_s: float) -> None:
+        self._leave(unit, keep=True)
+        unit.reason = reason
+        job = unit.job
+        job.n_open -= 1
+        if job.n_open == 0:
+            del self._jobs[job.request.request_id]
+            if job.admitted_s is not None:
+                self._line.note_service(now_s - job.admitted_s)
+            self._outputs.append(job.done(now_s))
+
+    def _fail(self, job: Job, error: RuntimeFault, now_s: float, *, keep: bool = True) -> None:
+        for unit in job.units:
+            if unit.state is not UnitState.FINISHED:
+                self._leave(unit, keep=keep)
+        job.n_open = 0
+        if self._jobs.pop(job.request.request_id, None) is not None:
+            if job.admitted_s is not None:
+                self._line.note_service(now_s - job.admitted_s)
+            self._outputs.append(Ended(job.request.request_id, to_failure(error)))
+
+    def _leave(self, unit: Unit, *, keep: bool) -> None:
+        """Take a unit from where it is; its sequence becomes idle, or is forgotten."""
+        if unit.state is UnitState.QUEUED:
+            self._line.remove(unit)
+        elif unit.state is UnitState.READING:
+            self._reading.remove(unit)
+        elif unit.state is UnitState.GENERATING:
+            self._generating.remove(unit)
+        if unit.is_placed:
+            if keep:
+                held = self.placement.tree.length(unit.seq_id)
+                self.placement.extend(unit.seq_id, unit.tokens[held : unit.n_held])
+                self.placement.release(unit.seq_id)
+            else:
+                self.placement.drop(unit.seq_id)
+            unit.seq_id = -1
+            self._admission_paused = False
+        unit.state = UnitState.FINISHED
+
+    # --- when a decode did not return 0 ---
+
+    def _make_room(self, plan: BatchPlan, now_s: float) -> None:
+        """No room for the batch: forget an idle sequence, else halve the batch, else preempt, else fail one."""
+        if self.placement.evict_oldest():
+            return
+        if len(plan.tokens) > 1:
+            self._row_limit = len(plan.tokens) // 2
+            return
+        self._row_limit = self._limits.n_batch
+        active = self._reading + self._generating
+        youngest = max(active, key=lambda unit: (unit.job.submitted_s, unit.index))
+        if len(active) > 1:
+            self._leave(youngest, keep=False)
+            youngest.n_held = youngest.n_shared = 0
+            youngest.state = UnitState.QUEUED
+            self._line.put_back(youngest)
+            self._admission_paused = True
+            return
+        error = GenerationFailed("The model's memory has no room for one more token.", llama_code=1)
+        self._fail(youngest.job, error, now_s, keep=False)
+
+    def _believe_memory(self, plan: BatchPlan) -> None:
+        """Aborted: some of the batch went through; the memory knows how much."""
+        for unit, n_rows in plan.chunks:
+            held = min(self._memory.last_position(unit.seq_id) + 1, unit.n_held + n_rows)
+            if self._memory.kind == "points" and held != unit.n_held:
+                # Nobody knows what a recurrent state is a state of after half a batch.
+                self._requeue_after_abort(unit)
+                continue
+            known = self.placement.tree.length(unit.seq_id)
+            if held < known:
+                self.placement.believe(unit.seq_id, held)
+            elif unit.state is UnitState.READING:
+                self.placement.extend(unit.seq_id, unit.tokens[known:held])
+            if unit.state is UnitState.GENERATING:
+                # Its one row may be in memory; it was not sampled, so it is decoded again.
+                self._memory.remove_range(unit.seq_id, unit.n_held, -1)
+                held = unit.n_held
+            unit.n_held = min(held, len(unit.tokens) - 1)
+            if held > unit.n_held:
+                self._memory.remove_range(unit.seq_id, unit.n_held, -1)
+                self.placement.believe(unit.seq_id, unit.n_held)
+
+    def _requeue_after_abort(self, unit: Unit) -> None:
+        self._leave(unit, keep=False)
+        unit.n_held = unit.n_shared = 0
+        unit.state = UnitState.QUEUED
+        self._line.put_back(unit)
+
+    def _compute_error(self, code: int, now_s: float) -> None:
+        """It is not known how much of the batch is in memory: all active requests fail, all is forgotten."""
+        error = GenerationFailed(
+            f"llama.cpp failed to compute a batch (code {code}).",
+            hint="Send the request again; if it happens again, choose fewer GPU layers or a shorter context.",
+            llama_code=code,
+        )
+        for unit in (*self._reading, *self._generating):
+            self._fail(unit.job, error, now_s, keep=False)
+        self._forget(now_s)
+
+    def _forget(self, now_s: float) -> None:
+        self.placement.reset()
+        if self._last_error_s is not None and now_s - self._last_error_s < BROKEN_WINDOW_S:
+            self.is_broken = True
+        self._last_error_s = now_s

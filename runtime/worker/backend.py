@@ -1,0 +1,127 @@
+"""llama.cpp's memory and decode behind the scheduler's plan. Home thread: engine."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.errors import BugFault
+from runtime.scheduler.plan import BatchPlan
+from runtime.scheduler.types import MemoryKind
+from runtime.worker import native
+from runtime.worker.load import LlamaModel
+from runtime.worker.logits import LogitRows
+
+
+class BatchArrays:
+    """A `llama_batch` over numpy arrays that are made once. Every row belongs to one sequence."""
+
+    def __init__(self, n_rows_max: int) -> None:
+        self.n_rows_max = n_rows_max
+        self.token: NDArray[np.int32] = np.zeros(n_rows_max, dtype=np.int32)
+        self.pos: NDArray[np.int32] = np.zeros(n_rows_max, dtype=np.int32)
+        self.seq: NDArray[np.int32] = np.zeros(n_rows_max, dtype=np.int32)
+        self.output: NDArray[np.int8] = np.zeros(n_rows_max, dtype=np.int8)
+        self._n_seq: NDArray[np.int32] = np.ones(n_rows_max, dtype=np.int32)
+        first: int = self.seq.ctypes.data
+        self._seq_pointers: NDArray[np.uintp] = first + np.arange(n_rows_max, dtype=np.uintp) * 4
+        self.batch = native.Batch(
+            0,
+            self.token.ctypes.data,
+            None,
+            self.pos.ctypes.data,
+            self._n_seq.ctypes.data,
+            self._seq_pointers.ctypes.data,
+            self.output.ctypes.data,
+        )
+
+    def fill(self, plan: BatchPlan) -> int:
+        """Copy a plan in; returns its rows.
+
+        Raises:
+            BugFault: it has none, or more than there is room for.
+        """
+        n_rows = len(plan.tokens)
+        if not 0 < n_rows <= self.n_rows_max:
+            raise BugFault(f"a plan of {n_rows} rows for a batch of {self.n_rows_max}")
+        self.token[:n_rows] = plan.tokens
+        self.pos[:n_rows] = plan.positions
+        self.seq[:n_rows] = plan.seq_ids
+        if len(plan.output_rows) == n_rows:
+            self.output[:n_rows] = 1
+        else:
+            self.output[:n_rows] = 0
+            self.output[plan.output_rows] = 1
+        self.batch.n_tokens = n_rows
+        return n_rows
+
+
+class LlamaBackend:
+    """Memory, decode and logits of one context."""
+
+    def __init__(self, loaded: LlamaModel) -> None:
+        self._context = loaded.context
+        self._memory: int = native.get_memory(loaded.context) or 0
+        self._kind: MemoryKind = loaded.memory_kind
+        resolved = loaded.resolved
+        self._arrays = BatchArrays(resolved.n_batch)
+        self.n_outputs_max = resolved.n_seq_max
+        self.logits = LogitRows(loaded.vocab.n_tokens, resolved.n_seq_max)
+        self.abort = native.AbortFlag()
+        native.set_abort_callback(self._context, native.flag_reader(), self.abort.address)
+
+    @property
+    def kind(self) -> MemoryKind:
+        """How the memory can be reused."""
+        return self._kind
+
+    def decode(self, plan: BatchPlan) -> int:
+        """Decode and wait; returns llama_decode's code. At 0, `logits` shows the wanted rows."""
+        if len(plan.output_rows) > self.n_outputs_max:
+            raise BugFault(f"{len(plan.output_rows)} rows of logits wanted, {self.n_outputs_max} can be had")
+        self._arrays.fill(plan)
+        code: int = native.decode(self._context, self._arrays.batch)
+        if code == 0 and plan.output_rows:
+            # Waits for the device and puts the rows in batch order.
+            self.logits.bind(native.get_logits(self._context))
+        return code
+
+    def warm_up(self) -> None:
+        """Decode one token and forget it."""
+        if not self._memory:
+            return
+        plan = BatchPlan(tokens=[0], positions=[0], seq_ids=[0], output_rows=[0])
+        self.decode(plan)
+        self.clear()
+
+    def remove_range(self, seq_id: int, p0: int, p1: int) -> bool:
+        """See `KvMemory.remove_range`."""
+        return bool(native.memory_seq_rm(self._memory, seq_id, p0, p1))
+
+    def copy(self, source: int, target: int, p0: int, p1: int) -> None:
+        """See `KvMemory.copy`."""
+        native.memory_seq_cp(self._memory, source, target, p0, p1)
+
+    def clear(self) -> None:
+        """See `KvMemory.clear`."""
+        native.memory_clear(self._memory, True)
+
+    def last_position(self, seq_id: int) -> int:
+        """See `KvMemory.last_position`."""
+        return int(native.memory_seq_pos_max(self._memory, seq_id))
+
+    def save(self, seq_id: int, max_bytes: int) -> memoryview | None:
+        """See `KvMemory.save`."""
+        size: int = native.state_seq_get_size(self._context, seq_id)
+        if not 0 < size <= max_bytes:
+            return None
+        state = np.empty(size, dtype=np.uint8)
+        written: int = native.state_seq_get_data(self._context, state.ctypes.data, size, seq_id)
+        return memoryview(state).toreadonly() if written == size else None
+
+    def restore(self, seq_id: int, state: memoryview) -> bool:
+        """See `KvMemory.restore`."""
+        source = np.frombuffer(state, dtype=np.uint8)
+        read: int = native.state_seq_set_data(self._context, source.ctypes.data, len(source), seq_id)
+        if read:
+            return True
+        self.remove_range(seq_id, -1, -1)
+        return False

@@ -1,0 +1,176 @@
+"""The rows of logits of one decode, and the exact narrowing of a row to the tokens that can matter.
+
+llama.cpp's samplers walk the whole vocabulary several times (up to 262,144 entries), which costs more than
+everything else we do for a token. Most settings keep at most `top_k` tokens, so only the largest logits can ever
+be chosen. `candidates` finds a set that provably contains the `k` largest, in one vectorised pass: the row is seen
+as `BLOCK` lines of columns; the k-th largest column maximum is a lower bound of the k-th largest logit, and only
+columns that reach it can hold larger ones.
+"""
+
+import ctypes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.messages.shared import PositionLogprobs, TokenLogprob
+from runtime.worker import native
+from runtime.worker.vocab import Vocab
+
+FloatRow = NDArray[np.float32]
+IntRow = NDArray[np.int64]
+
+BLOCK = 64
+"""Lines a row is folded into; measured best over vocabularies of 49,152 to 262,144 (2 cores, 2026-11)."""
+_ITEM_BYTES = ctypes.sizeof(native.TokenData)
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+class Candidates:
+    """A `llama_token_data_array` over memory of ours. Home thread: engine."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self._items = np.zeros(n_vocab, dtype=_CANDIDATE)
+        self.ids = self._items["id"]
+        self.logits = self._items["logit"]
+        self._all_ids = np.arange(n_vocab, dtype=np.int32)
+        self._address: int = self._items.ctypes.data
+        self._array = native.TokenDataArray()
+        self._pointer = ctypes.pointer(self._array)
+        self.n_vocab = n_vocab
+
+    def apply(self, sampler: int, size: int) -> int:
+        """Run a chain that selects over the first `size` entries; returns the token it selected."""
+        array = self._array
+        array.data = self._address
+        array.size = size
+        array.selected = -1
+        array.sorted = False
+        native.sampler_apply(sampler, self._pointer)
+        moved: int = array.data - self._address  # XTC moves the beginning
+        return int(self.ids[array.selected + moved // _ITEM_BYTES])
+
+    def filter(self, sampler: int, size: int) -> int:
+        """Run a sampler that sets refused entries to -inf, and close the gaps; returns how many are left."""
+        array = self._array
+        array.data = self._address
+        array.size = size
+        array.selected = -1
+        array.sorted = False
+        native.sampler_apply_slow(sampler, self._pointer)
+        kept = np.flatnonzero(self.logits[:size] != -np.inf)
+        n_kept = len(kept)
+        if n_kept < size:
+            self._items[:n_kept] = self._items[kept]
+        return n_kept
+
+    def remove(self, ids: IntRow, size: int) -> int:
+        """Take these tokens out of the first `size` entries; returns how many are left."""
+        if not len(ids):
+            return size
+        kept = np.flatnonzero(~np.isin(self.ids[:size], ids))
+        self._items[: len(kept)] = self._items[kept]
+        return len(kept)
+
+    def fill(self, ids: IntRow, logits: FloatRow) -> int:
+        """Take these entries; returns how many."""
+        size = len(ids)
+        self.ids[:size] = ids
+        self.logits[:size] = logits
+        return size
+
+    def fill_all(self, row: FloatRow) -> int:
+        """Take the whole vocabulary; returns how many."""
+        self.ids[:] = self._all_ids
+        self.logits[:] = row
+        return self.n_vocab
+
+
+class LogitRows:
+    """The logits of one decode: float32 [n_rows, n_vocab], memory owned by llama.cpp until the next decode.
+
+    Home thread: engine.
+    """
+
+    def __init__(self, n_vocab: int, n_rows_max: int) -> None:
+        self.n_vocab = n_vocab
+        self._n_rows_max = n_rows_max
+        self._address = 0
+        self.rows: FloatRow = np.zeros((0, n_vocab), dtype=np.float32)
+        self._row_list: list[FloatRow] = []
+        self.n_columns = n_vocab // BLOCK
+        self._blocks: list[FloatRow] = []
+        self.candidates = Candidates(n_vocab)
+        self.max_narrow = self.n_columns // 4
+        """Above this many tokens a set is not narrower than the whole vocabulary in any useful way."""
+
+    def bind(self, address: int) -> None:
+        """Look at the memory of the last decode. llama.cpp keeps room for `n_rows_max` rows there (llama.h)."""
+        if address == self._address:
+            return
+        self._address = address
+        count = self.n_vocab * self._n_rows_max
+        flat = np.frombuffer((ctypes.c_float * count).from_address(address), dtype=np.float32)
+        self.view(flat.reshape(self._n_rows_max, self.n_vocab))
+
+    def view(self, rows: FloatRow) -> None:
+        """Look at these rows."""
+        self.rows = rows
+        self._row_list = list(rows)
+        folded = self.n_columns * BLOCK
+        self._blocks = [row[:folded].reshape(BLOCK, self.n_columns) for row in self._row_list]
+
+    def row(self, index: int) -> FloatRow:
+        """One row, float32 [n_vocab]."""
+        return self._row_list[index]
+
+    def argmax(self, index: int) -> int:
+        """The likeliest token."""
+        return int(self._row_list[index].argmax())
+
+    def bound(self, index: int, k: int) -> tuple[np.float32, FloatRow]:
+        """A lower bound of the k-th largest logit, and the column maxima it comes from."""
+        maxima = np.maximum.reduce(self._blocks[index], axis=0)
+        place = self.n_columns - k
+        sorted_maxima = maxima.copy()
+        sorted_maxima.partition(place)
+        return sorted_maxima[place], maxima
+
+    def above(self, index: int, least: np.float32, maxima: FloatRow) -> tuple[IntRow, FloatRow]:
+        """Ids and logits of all tokens at or above `least`."""
+        columns = (maxima >= least).nonzero()[0]
+        n_columns = len(columns)
+        block = self._blocks[index].take(columns, axis=1).ravel()
+        picks = (block >= least).nonzero()[0]
+        ids = (picks // n_columns) * self.n_columns + columns[picks % n_columns]
+        logits = block[picks]
+        folded = self.n_columns * BLOCK
+        if folded < self.n_vocab:
+            tail = self._row_list[index][folded:]
+            more = (tail >= least).nonzero()[0]
+            if len(more):
+                return np.concatenate((ids, more + folded)), np.concatenate((logits, tail[more]))
+        return ids, logits
+
+    def log_probabilities(self, index: int, token: int, n_top: int, vocab: Vocab) -> PositionLogprobs:
+        """Natural logs of the probabilities the model gave, before any sampler.
+
+        Args:
+            index: the row.
+            token: the token that was chosen.
+            n_top: how many of the likeliest to add, likeliest first.
+            vocab: for the bytes of the tokens.
+        """
+        row = self._row_list[index]
+        largest = float(row.max())
+        shifted = row.astype(np.float64) - largest
+        log_sum = float(np.log(np.exp(shifted).sum()))
+
+        def told(token_id: int) -> TokenLogprob:
+            return TokenLogprob(token_id, vocab.token_bytes(token_id, special=True), float(shifted[token_id]) - log_sum)
+
+        top: tuple[TokenLogprob, ...] = ()
+        if n_top:
+            best = np.argpartition(shifted, len(shifted) - n_top)[-n_top:]
+            best = best[np.argsort(-shifted[best], kind="stable")]
+            top = tuple(told(int(token_id)) for token_id in best)
+        return PositionLogprobs(told(token), top)
