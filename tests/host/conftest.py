@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,8 +103,14 @@ class RunningHost:
 
     def until(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
         """Wait until something asked of the host is so; asked again after each event (there is one a second)."""
-        with self._news:
-            assert self._news.wait_for(condition, timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._news:
+                n_seen = len(self.events)
+            if condition():  # not under the lock: the host needs it to answer
+                return
+            with self._news:
+                assert self._news.wait_for(lambda: len(self.events) > n_seen, deadline - time.monotonic())
 
     def close(self) -> None:
         self.private.close()
