@@ -1,0 +1,276 @@
+"""What can be typed: the commands, their options, and the help of each.
+
+Ranges and sentences of the options come from their one declaration in `runtime.options`.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from runtime import __version__
+from runtime.cli.exit_codes import DESCRIPTION as EXIT_CODES
+from runtime.options import ApiOptions, GenerateOptions, LoadOptions, SamplingOptions, declared_options
+from runtime.paths import ENV_DATA_DIR
+
+ENV_API_KEY = "DESKSIDE_API_KEY"
+"""Environment variable with the API key of `serve`; unlike --api-key it does not show in the list of processes."""
+
+MAX_PORT = 65_535
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+_LOAD_FLAGS: Mapping[str, str] = {
+    "--ctx": "n_ctx",
+    "--parallel": "n_parallel",
+    "--gpu-layers": "n_gpu_layers",
+    "--threads": "n_threads",
+}
+_SAMPLING_FLAGS: Mapping[str, str] = {
+    "--temperature": "temperature",
+    "--top-k": "top_k",
+    "--top-p": "top_p",
+    "--min-p": "min_p",
+    "--repeat-penalty": "repeat_penalty",
+    "--seed": "seed",
+}
+_GENERATE_FLAGS: Mapping[str, str] = {"--max-tokens": "max_tokens"}
+
+_EPILOG = f"""\
+examples:
+  deskside                                   open the window
+  deskside chat "Why is the sky blue?"       one answer
+  git diff | deskside chat "Review this"     ask about what is piped in
+  deskside serve --port 8080                 an OpenAI-compatible server at http://127.0.0.1:8080/v1
+  deskside doctor                            what works here, what is missing, what to do
+
+Everything is kept in one data folder; --data-dir or {ENV_DATA_DIR} moves it.
+
+{EXIT_CODES}"""
+
+_SERVE_EPILOG = f"""\
+examples:
+  deskside serve                                     the starter model at http://127.0.0.1:1234/v1
+  deskside serve --model ~/models/some-Q4_K_M.gguf   a file
+  deskside serve --host 0.0.0.0 --api-key "$KEY"     other machines too, with a key
+  deskside serve --ctx 8192 --parallel 4             four conversations of 8,192 tokens each
+
+{ENV_API_KEY} sets the key without showing it in the list of processes. Ctrl-C ends it."""
+
+_CHAT_EPILOG = """\
+examples:
+  deskside chat                                      talk; /help lists the commands
+  deskside chat "Write a haiku about rain"           one answer, then end
+  cat notes.txt | deskside chat "Sum this up"        the piped text follows the prompt
+  deskside chat --temperature 0 "2+2=" > answer.txt  only the answer goes into the file
+
+Ctrl-C stops an answer; at the empty prompt it leaves. A host that runs on the same data folder (the window,
+`deskside serve`) is used; else one is started for this chat and ended after it."""
+
+_HARDWARE_EPILOG = """\
+examples:
+  deskside hardware --watch          every second, until Ctrl-C
+  deskside hardware --json           one reading for programs; with --watch one a line"""
+
+
+def option_sentence(owner: type[msgspec.Struct], field: str) -> str:
+    """The sentence and the range of an option, from its declaration."""
+    option = next(one for one in declared_options(owner) if one.name == field)
+    if option.low is not None and option.high is not None:
+        return f"{option.text} {option.low:,} to {option.high:,}."
+    return option.text if option.low is None else f"{option.text} At least {option.low:,}."
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")  # argparse formats its help with %
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = _Parser(
+        prog="deskside",
+        description="Runs language models on your own machine. Without a command it opens the window.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"deskside {__version__}")
+    _add_shared(parser, at_top=True)
+    commands = parser.add_subparsers(dest="command", metavar="command", title="commands")
+    _add_serve(_command(commands, "serve", "serve models to other programs, without a window", _SERVE_EPILOG))
+    _add_chat(_command(commands, "chat", "talk to a model in the terminal", _CHAT_EPILOG))
+    models = _command(commands, "models", "list the models on this machine")
+    models.add_argument("--json", action="store_true", help="for programs")
+    hardware = _command(commands, "hardware", "processor, memory and GPUs, live", _HARDWARE_EPILOG)
+    hardware.add_argument("--json", action="store_true", help="for programs")
+    hardware.add_argument("--watch", action="store_true", help="again every second")
+    doctor = _command(commands, "doctor", "what works here, what is missing and what to do")
+    doctor.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says where the help is after a wrong option."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n  {self.prog} --help shows what it takes.\n")
+
+
+def _command(
+    commands: "argparse._SubParsersAction[_Parser]", name: str, sentence: str, epilog: str = ""
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=sentence,
+        description=f"{sentence[0].upper()}{sentence[1:]}.",
+        epilog=epilog or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_shared(parser, at_top=False)
+    return parser
+
+
+def _add_shared(parser: argparse.ArgumentParser, *, at_top: bool) -> None:
+    # Both before and after the command; only the top one has defaults, else the inner would undo the outer.
+    suppressed = argparse.SUPPRESS
+    parser.add_argument(
+        "--data-dir", metavar="DIR", default=None if at_top else suppressed, help="use this data folder"
+    )
+    parser.add_argument(
+        "--debug", action="store_true", default=False if at_top else suppressed, help="show where an error came from"
+    )
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    api = ApiOptions()
+    parser.add_argument(
+        "--host", default=api.host, metavar="ADDRESS", help=f"address to listen on (default {api.host}: this machine)"
+    )
+    parser.add_argument(
+        "--port", type=port_number, default=api.port, metavar="N", help=f"default {api.port}; 0 takes a free one"
+    )
+    parser.add_argument("--api-key", metavar="KEY", help="ask clients for this key")
+    add_model_options(parser)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Which model, and how it is loaded."""
+    parser.add_argument(
+        "--model",
+        metavar="NAME_OR_PATH",
+        help="a name of `deskside models` or a .gguf file; default: the starter model",
+    )
+    group = parser.add_argument_group("loading")
+    for flag, field in _LOAD_FLAGS.items():
+        auto = field == "n_gpu_layers"
+        group.add_argument(
+            flag,
+            dest=field,
+            type=auto_or_int if auto else int,
+            metavar="auto|N" if auto else "N",
+            help=_escaped(option_sentence(LoadOptions, field)),
+        )
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prompt", nargs="*", help="what to ask; without it and without a pipe you talk")
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told before everything else")
+    parser.add_argument(
+        "--reasoning",
+        choices=("show", "hide"),
+        help="what a model thinks before it answers; default: shown dim on a terminal, hidden in a pipe",
+    )
+    add_model_options(parser)
+    group = parser.add_argument_group("sampling")
+    for flag, field in _GENERATE_FLAGS.items():
+        group.add_argument(
+            flag, dest=field, type=int, metavar="N", help=_escaped(option_sentence(GenerateOptions, field))
+        )
+    defaults = SamplingOptions()
+    for flag, field in _SAMPLING_FLAGS.items():
+        whole = isinstance(getattr(defaults, field), int) or field == "seed"
+        group.add_argument(
+            flag,
+            dest=field,
+            type=int if whole else float,
+            metavar="N" if whole else "X",
+            help=_escaped(option_sentence(SamplingOptions, field)),
+        )
+
+
+def port_number(raw: str) -> int:
+    """A TCP port.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none.
+    """
+    if not raw.isascii() or not raw.isdigit() or int(raw) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{raw!r} is no port; ports are 0 to {MAX_PORT}")
+    return int(raw)
+
+
+def auto_or_int(raw: str) -> int | None:
+    """`auto` is None, as an option that is left out.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is neither `auto` nor a whole number.
+    """
+    if raw == "auto":
+        return None
+    try:
+        return int(raw)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{raw!r} is neither auto nor a whole number") from None
+
+
+def load_options(parsed: argparse.Namespace) -> LoadOptions | None:
+    """The load options that were given; `None` when none was, which takes those remembered for the model.
+
+    Raises:
+        argparse.ArgumentTypeError: if one is out of its range.
+    """
+    given = _given(parsed, _LOAD_FLAGS)
+    return _checked(LoadOptions, given, _LOAD_FLAGS) if given else None
+
+
+def generate_options(parsed: argparse.Namespace) -> GenerateOptions:
+    """What was given of the sampling and generation options, the rest as declared.
+
+    Raises:
+        argparse.ArgumentTypeError: if one is out of its range.
+    """
+    sampling = _checked(SamplingOptions, _given(parsed, _SAMPLING_FLAGS), _SAMPLING_FLAGS)
+    base = _checked(GenerateOptions, _given(parsed, _GENERATE_FLAGS), _GENERATE_FLAGS)
+    return msgspec.structs.replace(base, sampling=sampling)
+
+
+def _given(parsed: argparse.Namespace, flags: Mapping[str, str]) -> dict[str, object]:
+    values = ((field, getattr(parsed, field)) for field in flags.values())
+    return {field: value for field, value in values if value is not None}
+
+
+def _checked(owner: type[StructT], given: Mapping[str, object], flags: Mapping[str, str]) -> StructT:
+    for flag, field in flags.items():
+        if field not in given:
+            continue
+        try:
+            msgspec.convert({field: given[field]}, owner)
+        except msgspec.ValidationError:
+            raise argparse.ArgumentTypeError(
+                f"{flag} {given[field]} is out of range: {option_sentence(owner, field)}"
+            ) from None
+    return msgspec.convert(dict(given), owner)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse, and check the numbers; ends the program with a sentence and code 2 when something is wrong."""
+    parser = build_parser()
+    parsed = parser.parse_args(arguments)
+    try:
+        if parsed.command in {"serve", "chat"}:
+            parsed.load_options = load_options(parsed)
+        if parsed.command == "chat":
+            parsed.generate_options = generate_options(parsed)
+    except argparse.ArgumentTypeError as error:
+        parser.exit(2, f"deskside {parsed.command}: {error}\n  deskside {parsed.command} --help shows what it takes.\n")
+    return parsed

@@ -1,0 +1,92 @@
+import pytest
+
+from runtime.cli.arguments import build_parser, option_sentence, parse
+from runtime.options import LoadOptions
+
+
+def refused(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        parse(words)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_when_nothing_is_given_then_there_is_no_command_and_nothing_is_chosen() -> None:
+    parsed = parse([])
+    assert parsed.command is None
+    assert parsed.data_dir is None
+    assert not parsed.debug
+
+
+def test_when_the_data_folder_is_given_before_the_command_then_it_is_kept() -> None:
+    assert parse(["--data-dir", "d", "models"]).data_dir == "d"
+    assert parse(["models", "--data-dir", "d"]).data_dir == "d"
+    assert parse(["--debug", "doctor"]).debug
+
+
+def test_when_serve_is_given_options_then_they_are_typed() -> None:
+    parsed = parse(["serve", "--port", "0", "--ctx", "8192", "--parallel", "4", "--gpu-layers", "12"])
+    assert parsed.port == 0
+    assert parsed.host == "127.0.0.1"
+    assert parsed.load_options == LoadOptions(n_ctx=8192, n_parallel=4, n_gpu_layers=12)
+
+
+def test_when_no_load_option_is_given_then_the_remembered_ones_hold() -> None:
+    assert parse(["serve"]).load_options is None
+    assert parse(["serve", "--gpu-layers", "auto"]).load_options is None
+
+
+def test_when_chat_is_given_sampling_then_the_rest_keeps_its_defaults() -> None:
+    options = parse(["chat", "why", "--temperature", "0", "--max-tokens", "9"]).generate_options
+    assert options.max_tokens == 9
+    assert options.sampling.temperature == 0
+    assert options.sampling.top_k == 40
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve", "--port", "65536"),
+        ("serve", "--port", "-1"),
+        ("serve", "--port", "http"),
+        ("serve", "--ctx", "12"),
+        ("serve", "--ctx", "many"),
+        ("serve", "--parallel", "0"),
+        ("serve", "--gpu-layers", "all"),
+        ("serve", "--gpu-layers", "-1"),
+        ("chat", "--temperature", "11"),
+        ("chat", "--temperature", "nan"),
+        ("chat", "--top-p", "1.5"),
+        ("chat", "--seed", "-3"),
+        ("chat", "--reasoning", "maybe"),
+        ("fly",),
+        ("models", "--nonsense"),
+    ],
+)
+def test_when_a_value_is_wrong_then_the_code_is_2_and_a_sentence_says_why(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(*words) == 2
+    said = capsys.readouterr().err
+    assert words[-1] in said
+    assert "--help" in said
+    assert "Traceback" not in said
+
+
+def test_when_a_number_is_out_of_range_then_the_flag_and_its_range_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    refused("serve", "--ctx", "12")
+    assert "--ctx 12 is out of range" in capsys.readouterr().err
+    assert "At least 256" in option_sentence(LoadOptions, "n_ctx")
+
+
+@pytest.mark.parametrize("words", [(), ("serve",), ("chat",), ("models",), ("hardware",), ("doctor",)])
+def test_when_help_is_asked_for_then_it_can_be_formatted(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([*words, "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert "--data-dir" in said
+    if words in {(), ("serve",), ("chat",)}:
+        assert "examples:" in said
