@@ -161,6 +161,8 @@ class Gate:
         headers = Headers(scope=scope)
         policy = self._policy()
         origin = None
+        if "content-length" in headers or "transfer-encoding" in headers:
+            receive, send = _closing_if_unread(receive, send)
         try:
             check_host(headers.get("host"), policy.hosts)
             origin = check_origin(headers, policy.origins)
@@ -173,6 +175,24 @@ class Gate:
             await self._refuse(error, path)(scope, receive, _with_origin(send, origin))
             return
         await self._app(scope, receive, _with_origin(send, origin))
+
+
+def _closing_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Close the connection after an answer that did not wait for the body: an endless one would be read for ever."""
+    is_read = False
+
+    async def watched_receive() -> Message:
+        nonlocal is_read
+        message = await receive()
+        is_read = is_read or not message.get("more_body", False)
+        return message
+
+    async def closing_send(message: Message) -> None:
+        if message["type"] == "http.response.start" and not is_read:
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
+
+    return watched_receive, closing_send
 
 
 def tidy_path(path: str) -> str:

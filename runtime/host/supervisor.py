@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from runtime.errors import BadRequest, Busy, ModelLoadFailed, ModelNotFound, NotAllowed
@@ -195,11 +196,12 @@ class Supervisor:
         models = await asyncio.to_thread(self._catalogue.installed)
         wanted = name.casefold()
         for model in models:
-            if model.id == name:
+            path = Path(model.path)
+            if wanted in (model.id.casefold(), model.name.casefold(), path.name.casefold(), path.stem.casefold()):
                 return model
-        for model in models:
-            if wanted in (model.id.casefold(), model.name.casefold()):
-                return model
+        begins = [model for model in models if model.id.casefold().startswith(f"{wanted}-")]
+        if len(begins) == 1:
+            return begins[0]
         names = ", ".join(model.id for model in models[:_NAMES_IN_HINT]) or "none yet"
         raise ModelNotFound(
             f"No model named {name!r} is installed.", hint=f"Installed: {names}.", model=name, param="model"

@@ -48,6 +48,8 @@ class RunningHost:
         )
         self._policy = policy
         self.ready: HostReady | None = None
+        self.private: httpx.Client
+        self.public: httpx.Client
         self.host: Host | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="host under test")
@@ -104,13 +106,9 @@ class RunningHost:
     def until(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
         """Wait until something asked of the host is so; asked again after each event (there is one a second)."""
         deadline = time.monotonic() + timeout_s
-        while True:
+        while not condition():  # not under the lock: the host needs it to answer
             with self._news:
-                n_seen = len(self.events)
-            if condition():  # not under the lock: the host needs it to answer
-                return
-            with self._news:
-                assert self._news.wait_for(lambda: len(self.events) > n_seen, deadline - time.monotonic())
+                assert self._news.wait(max(0.0, min(1.5, deadline - time.monotonic()))), self.events[-5:]
 
     def close(self) -> None:
         self.private.close()
