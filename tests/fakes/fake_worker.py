@@ -221,11 +221,13 @@ class FakeWorker:
             case ["garbage"]:
                 self._raw.sendall(struct.pack("<I", 3) + b"\xc1\xc1\xc1")
             case ["busy"]:
-                error = Busy("32 requests wait already.", hint="Come back later.", retry_after_s=7, waiting=32)
-                self._end(request, Failed(request.request_id, to_failure(error)))
+                busy = Busy("32 requests wait already.", hint="Come back later.", retry_after_s=7, waiting=32)
+                self._end(request, Failed(request.request_id, to_failure(busy)))
             case ["too", "long"]:
-                error = ContextExceeded("The prompt has 9000 tokens, the context 4096.", prompt_tokens=9000, n_ctx=4096)
-                self._end(request, Failed(request.request_id, to_failure(error)))
+                too_long = ContextExceeded(
+                    "The prompt has 9000 tokens, the context 4096.", prompt_tokens=9000, n_ctx=4096
+                )
+                self._end(request, Failed(request.request_id, to_failure(too_long)))
             case ["fail", "late"]:
                 self._words(request, 2)
                 self._end(request, Failed(request.request_id, to_failure(GenerationFailed("The batch was refused."))))

@@ -55,8 +55,7 @@ class RunningHost:
         self._thread = threading.Thread(target=self._run, name="host under test")
         self._thread.start()
         assert self._is_up.wait(20)
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
         told = read_host_file(data)
         assert told is not None
         self.private = httpx.Client(
@@ -66,7 +65,12 @@ class RunningHost:
         self.address = told.address
         assert self.ready is not None
         addresses = self.ready.api.addresses
-        self.public = httpx.Client(base_url=addresses[0] if addresses else "http://127.0.0.1:9", timeout=20)
+        self.address_of_api = addresses[0] if addresses else "http://127.0.0.1:9"
+        self.public = httpx.Client(base_url=self.address_of_api, timeout=20)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _ready(self, ready: HostReady) -> None:
         self.ready = ready

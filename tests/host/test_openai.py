@@ -348,7 +348,7 @@ def test_when_model_names_a_file_then_it_is_not_read(host: RunningHost) -> None:
 
 @pytest.mark.parametrize("path", ["//v1//models", "/v1/models/", "/v1/models"])
 def test_when_path_has_spare_slashes_then_it_is_found(host: RunningHost, path: str) -> None:
-    assert host.public.get(path).status_code == 200
+    assert host.public.get(f"{host.address_of_api}{path}").status_code == 200
 
 
 def test_when_route_or_method_is_wrong_then_json_says_so(host: RunningHost) -> None:
