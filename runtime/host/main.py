@@ -219,7 +219,7 @@ def _logs(config: HostConfig) -> HostLogs:
 async def _run(config: HostConfig, ownership: Ownership, logs: HostLogs) -> None:
     # Late: each of these costs start-up time, and the lock comes first.
     from runtime.hardware import HardwareSampler
-    from runtime.library import Library
+    from runtime.library.folder import Library
 
     host = Host(
         config,

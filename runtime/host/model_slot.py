@@ -267,12 +267,12 @@ class ModelSlot:
     async def _bury(self, process: WorkerProcess | None, link: WorkerLink | None) -> None:
         """What is left when the model is unloaded or the host ends; nothing after an ordinary death."""
         if link is not None:
+            link.fail_all(self._unloaded())
             link.shut_down(0.0)
-            link.close()
         if process is not None and process.is_running:
             await asyncio.shield(asyncio.create_task(process.stop(grace_s=_END_GRACE_S if link is not None else 0.0)))
         if link is not None:
-            link.fail_all(self._unloaded())
+            link.close()
 
     async def _converse(self, process: WorkerProcess, arriving: asyncio.Future[Connection]) -> str:
         """Talk to the worker until one side ends it; the answer says what was wrong, or is empty."""

@@ -24,6 +24,11 @@ FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), connect_within_s=20.0, silent_l
 class RunningHost:
     """A host in a thread of its own; closed by the fixture."""
 
+    ready: HostReady | None = None
+    host: Host | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _error: BaseException | None = None
+
     def __init__(
         self, data: DataFolder, config: HostConfig | None = None, policy: RestartPolicy = FAST_RESTARTS
     ) -> None:
@@ -31,7 +36,6 @@ class RunningHost:
         self.events: list[HostEvent] = []
         self._news = threading.Condition()
         self._is_up = threading.Event()
-        self._error: BaseException | None = None
         given = config or HostConfig(data, api_enabled=True, api_port=0)
         self.config = HostConfig(
             data,
@@ -47,11 +51,6 @@ class RunningHost:
             on_event=self._take,
         )
         self._policy = policy
-        self.ready: HostReady | None = None
-        self.private: httpx.Client
-        self.public: httpx.Client
-        self.host: Host | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="host under test")
         self._thread.start()
         assert self._is_up.wait(20)
