@@ -209,10 +209,13 @@ class Answer(QObject):
         self._prompt_tokens = event.total
         self.node.progress = event.done / event.total if event.total else None
         if event.dropped_turns:
-            text = QCoreApplication.translate(
-                "Answer", "%n oldest turn(s) were left out to fit the context.", "", event.dropped_turns
-            )
-            self.node.notice = text
+            if event.dropped_turns == 1:
+                text = QCoreApplication.translate("Answer", "The oldest turn was left out to fit the context.")
+            else:
+                text = QCoreApplication.translate(
+                    "Answer", "The {count} oldest turns were left out to fit the context."
+                )
+            self.node.notice = text.format(count=event.dropped_turns)
 
     def _finish(self, event: ChatFinished) -> None:
         reason = event.reasons[0] if event.reasons else "stop"

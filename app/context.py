@@ -7,6 +7,7 @@ import logging
 
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
 
+from app.answering import Answering
 from app.conversations import Conversations
 from app.host_process import CommandProvider, HostProcess, host_command
 from app.link import HostLink
@@ -58,8 +59,9 @@ class AppContext(QObject):
         self.presets = Presets(self.store, self.settings, self)
         self.conversations = Conversations(self.store, self)
         saver = Saver(self.store, self.notices, self)
+        self._answering = Answering(self.link, self.presets, saver, self.speed, self)
         self.session = ChatSession(
-            self.store, saver, self.link, self.conversations, self.presets, self.speed, self.notices, self
+            self.store, saver, self.link, self.conversations, self.presets, self._answering, self.notices, self
         )
         self._host_note: int | None = None
         self._is_closing = False
@@ -88,7 +90,7 @@ class AppContext(QObject):
 
     def start(self) -> None:
         """After the first paint: read conversations, start the host, then load the last or starter model."""
-        self.session.set_model_expected(True)
+        self._answering.set_model_expected(True)
         self.presets.load()
         self.store.submit(lambda store: store.mark_interrupted())
         self.conversations.refresh()
@@ -102,7 +104,7 @@ class AppContext(QObject):
     def load_model(self, model_id: str) -> None:
         """Load a model with the options remembered for it and make it the one loaded at the next start."""
         self.settings.update(last_model=model_id)
-        self.session.set_model_expected(True)
+        self._answering.set_model_expected(True)
         self.link.load_model(model_id, failed=self._load_failed)
 
     def close(self) -> None:
@@ -132,15 +134,15 @@ class AppContext(QObject):
     def _host_died(self, text: str) -> None:
         self._withdraw_host_note()
         self._host_note = self.notices.say("warning", text)
-        self.session.set_model_expected(True)
+        self._answering.set_model_expected(True)
 
     @Slot(str)
     def _host_failed(self, text: str) -> None:
         self._withdraw_host_note()
         label = QCoreApplication.translate("AppContext", "Try again")
         self._host_note = self.notices.say("error", text, action_label=label, on_action=self.host.retry)
-        self.session.set_model_expected(False)
-        self.session.fail_waiting(to_failure(HostUnreachable(text)))
+        self._answering.set_model_expected(False)
+        self._answering.fail_waiting(to_failure(HostUnreachable(text)))
 
     @Slot()
     def _connected(self) -> None:
@@ -152,21 +154,21 @@ class AppContext(QObject):
                 starters = [model.id for model in self.link.installed if model.starter and model.id in known]
                 wanted = starters[0] if starters else ""
             if wanted:
-                self.session.set_model_expected(True)
+                self._answering.set_model_expected(True)
                 self.link.load_model(wanted, failed=self._load_failed)
                 return
-        self.session.set_model_expected(False)
+        self._answering.set_model_expected(False)
 
     @Slot(str)
     def _disconnected(self, reason: str) -> None:
         if self._is_closing:
             return
         _log.warning("the host was lost: %s", reason)
-        self.session.set_model_expected(True)
+        self._answering.set_model_expected(True)
         self.host.check()
 
     def _load_failed(self, failure: Failure) -> None:
-        self.session.set_model_expected(False)
+        self._answering.set_model_expected(False)
         self._request_failed(failure)
 
     @Slot(object)

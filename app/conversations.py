@@ -130,12 +130,8 @@ class Conversations(QObject):
     def rename(self, conversation_id: str, title: str) -> None:
         """Give it a title; empty text brings the automatic title back."""
         clean = " ".join(title.split())[:MAX_TITLE_CHARS]
-        self._change(lambda store: store.rename(conversation_id, clean, by_person=True))
+        self._change(lambda store: store.rename(conversation_id, clean))
         self.retitled.emit(conversation_id, clean)
-
-    def set_automatic_title(self, conversation_id: str, title: str) -> None:
-        """The title made from the first question; a person's own title stays."""
-        self._change(lambda store: store.rename(conversation_id, title, by_person=False))
 
     def set_pinned(self, conversation_id: str, pinned: bool) -> None:
         """Keep it on top, or not."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from app.presets import Preset
+from app.presets import NO_PRESET, Preset, Presets
 from app.store.records import ConversationRecord
 from app.transcript import Node, Transcript
 from runtime.messages.shared import Message
@@ -57,6 +57,12 @@ class Opened:
         self.own_options = record.options
         self.draft = record.draft
         self.is_kept = True
+
+    def preset(self, presets: Presets) -> Preset:
+        """The preset in force: the chosen one, or the default one while the conversation is new."""
+        if self.preset_id:
+            return presets.get(self.preset_id) or NO_PRESET
+        return NO_PRESET if self.is_kept else presets.default
 
     def system_prompt(self, preset: Preset) -> str:
         """The one in force."""

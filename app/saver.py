@@ -52,6 +52,10 @@ class Saver(QObject):
         self._deletions |= dict.fromkeys(message_ids, deleted)
         self._schedule()
 
+    def pending(self, conversation_id: str) -> dict[str, MessageRecord]:
+        """Messages of this conversation that the store does not have yet (nor is about to get), by id."""
+        return {key: one for key, one in self._messages.items() if one.conversation_id == conversation_id}
+
     @Slot()
     def flush(self) -> None:
         """Hand what is collected to the store now."""

@@ -1,36 +1,26 @@
 """The open conversation: what is shown of it and what a person can do with it."""
 
-from collections.abc import Callable
-
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
 
-from app.answer import Answer
+from app.answering import MAX_RUNNING, Answering
+from app.context_count import ContextCount
 from app.conversations import Conversations, untitled
 from app.link import HostLink
-from app.model_choice import Choice, choose_model
 from app.notices import Notices
 from app.opened import Opened
-from app.presets import NO_PRESET, Preset, Presets
+from app.presets import NO_PRESET, Presets
 from app.saver import Saver
-from app.speed import Speed
 from app.store import StoreLane, new_id
 from app.store.records import ConversationChange, ConversationRecord, MessageRecord
 from app.title import title_from
 from app.transcript import AnswerStats, MessageState, MessageView, Node, Transcript
 from runtime import units
-from runtime.errors import Failure
-from runtime.messages.api import ChatRequest, CountAnswer, LoadedModel
+from runtime.messages.api import LoadedModel
 from runtime.options import GenerateOptions
 
 __all__ = ["AnswerStats", "ChatSession", "MessageState", "MessageView"]
 
-MAX_RUNNING = 4
-"""Conversations of this window that may have an answer in the making at once."""
-
 DRAFT_SAVE_MS = 500
-COUNT_MS = 300
-"""Pause after typing before the draft's tokens are counted."""
-
 MAX_QUESTION_CHARS = 4_000_000
 """Longest question taken; far beyond any model's context, and small enough to show."""
 
@@ -94,28 +84,34 @@ class ChatSession(QObject):
         link: HostLink,
         conversations: Conversations,
         presets: Presets,
-        speed: Speed,
+        answering: Answering,
         notices: Notices,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._store = store
         self._saver = saver
-        self._link = link
         self._conversations = conversations
         self._presets = presets
-        self._speed = speed
+        self._answering = answering
         self._notices = notices
         self._open = Opened(Transcript(new_id()))
-        self._running: dict[str, tuple[Answer, Opened]] = {}
-        self._shown: list[str] = []
-        self._is_model_expected = False
-        self._used = 0
-        self._limit = 0
-        self._draft_timer = _single_shot(DRAFT_SAVE_MS, self, self._save_draft)
-        self._count_timer = _single_shot(COUNT_MS, self, self._count)
+        self._shown: dict[str, None] = {}  # ids of the shown path, in order
+        self._draft_timer = QTimer(self)
+        self._draft_timer.setSingleShot(True)
+        self._draft_timer.setInterval(DRAFT_SAVE_MS)
+        self._draft_timer.timeout.connect(self._save_draft)
+        self._context = ContextCount(link, presets, answering, self)
+        self._context.used_changed.connect(self.context_used)
+        self._context.draft_counted.connect(self.draft_counted)
+        self._context.follow(self._open)
         link.models_changed.connect(self._models_changed)
         link.connected.connect(self._models_changed)
+        answering.appended.connect(self._text_appended)
+        answering.changed.connect(self._message_changed)
+        answering.context_used.connect(self._answer_context_used)
+        answering.speed_changed.connect(self._answer_speed_changed)
+        answering.busy_changed.connect(self._answer_busy_changed)
         conversations.deleted.connect(self._conversation_deleted)
         conversations.retitled.connect(self._conversation_retitled)
         presets.changed.connect(self.setup_changed)
@@ -137,7 +133,7 @@ class ChatSession(QObject):
     @property
     def is_busy(self) -> bool:
         """Whether it has an answer in the making."""
-        return self._open.id in self._running
+        return self._answering.opened(self._open.id) is not None
 
     @property
     def is_loading(self) -> bool:
@@ -157,17 +153,17 @@ class ChatSession(QObject):
     @property
     def system_prompt(self) -> str:
         """The system prompt in force (own, or the preset's)."""
-        return self._open.system_prompt(self._preset(self._open))
+        return self._open.system_prompt(self._open.preset(self._presets))
 
     @property
     def options(self) -> GenerateOptions:
         """The options in force (own, or the preset's)."""
-        return self._open.options(self._preset(self._open))
+        return self._open.options(self._open.preset(self._presets))
 
     @property
     def preset_id(self) -> str:
         """The preset in force; empty for none. A new conversation has the default one."""
-        return self._preset(self._open).id
+        return self._open.preset(self._presets).id
 
     @property
     def is_customized(self) -> bool:
@@ -177,12 +173,12 @@ class ChatSession(QObject):
     @property
     def model(self) -> LoadedModel | None:
         """The model that would answer now; `None` while none is ready."""
-        return self._choose(self._open).ready
+        return self._answering.choice(self._open).ready
 
     @property
     def tokens_used(self) -> int:
         """Tokens of the conversation as last told by `context_used`."""
-        return self._used
+        return self._context.used
 
     def messages(self) -> tuple[MessageView, ...]:
         """The shown path, oldest first."""
@@ -202,8 +198,8 @@ class ChatSession(QObject):
             return
         self._save_draft()
         was_busy = self.is_busy
-        running = self._running.get(conversation_id)
-        self._open = running[1] if running else Opened(Transcript(conversation_id), is_loading=True)
+        running = self._answering.opened(conversation_id)
+        self._open = running or Opened(Transcript(conversation_id), is_loading=True)
         self._show_all()
         self.opened.emit(conversation_id)
         self.reset.emit()
@@ -219,7 +215,9 @@ class ChatSession(QObject):
             opened.is_loading = False
             if record is not None:
                 opened.take(record)
-                opened.transcript = Transcript(record.id, records, active_child_id=record.active_child_id)
+                # With a full disk the newest messages are still waiting to be written.
+                newest = {one.id: one for one in records} | self._saver.pending(record.id)
+                opened.transcript = Transcript(record.id, newest.values(), active_child_id=record.active_child_id)
             if opened is self._open:
                 self._show_all()
                 self.reset.emit()
@@ -242,9 +240,10 @@ class ChatSession(QObject):
     # --- what a person can do
 
     def send(self, text: str) -> bool:
-        """Send a question. False (and a notice) when it is empty or cannot be taken now; the draft stays then.
+        """Send a question; False when it cannot be taken, and the draft stays.
 
-        While no model is ready the answer waits in state "queued" and begins when one is.
+        It is not taken when it is empty, while this conversation is busy or loading, and (which is said) when it is
+        too long or too many conversations are busy. While no model is ready the answer waits in state "queued" and begins when one is.
         """
         if not text.strip() or not self._may_answer() or not self._fits(text):
             return False
@@ -254,8 +253,7 @@ class ChatSession(QObject):
 
     def stop(self) -> None:
         """Stop the answer of the open conversation; what came stays."""
-        if self.is_busy:
-            self._running[self._open.id][0].stop()
+        self._answering.stop(self._open.id)
 
     def regenerate(self, message_id: str) -> bool:
         """Answer again as a new branch (id of an answer, or of a question). A failed empty answer is replaced."""
@@ -305,15 +303,19 @@ class ChatSession(QObject):
         if transcript.get(message_id) is None:
             return
         ids = transcript.subtree(message_id)
-        if self.is_busy and self._running[self._open.id][0].node.id in ids:
-            self._drop_answer(self._open.id)
+        answer = self._answering.answer(self._open.id)
+        if answer is not None and answer.node.id in ids:
+            self._answering.drop(self._open.id)
         removed = transcript.remove(message_id)
         self._open.push_removed(removed)
         self._saver.mark_deleted(ids, deleted=True)
         self._put_active(transcript, removed[0].parent_id)
         self._follow_path()
-        text = QCoreApplication.translate("ChatSession", "Deleted %n message(s)", "", len(ids))
-        self.removed_undoable.emit(text)
+        if len(ids) == 1:
+            text = QCoreApplication.translate("ChatSession", "Deleted the message")
+        else:
+            text = QCoreApplication.translate("ChatSession", "Deleted {count} messages")
+        self.removed_undoable.emit(text.format(count=len(ids)))
 
     def undo_delete(self) -> None:
         """Bring back what `delete_message` last deleted here."""
@@ -330,7 +332,7 @@ class ChatSession(QObject):
         if text != self._open.draft:
             self._open.draft = text[:MAX_QUESTION_CHARS]
             self._draft_timer.start()
-            self._count_timer.start()
+            self._context.count_soon()
 
     def set_system_prompt(self, text: str) -> None:
         """This conversation's own system prompt, from the next question on."""
@@ -366,26 +368,12 @@ class ChatSession(QObject):
         if model_id != self._open.model:
             self._open.model = model_id
             self._change(ConversationChange(model=model_id))
-            self._tell_context()
-
-    # --- the program's own side
-
-    def set_model_expected(self, expected: bool) -> None:
-        """Whether a model is about to be loaded: answers then wait instead of failing."""
-        self._is_model_expected = expected
-        self._start_waiting()
-
-    def fail_waiting(self, failure: Failure) -> None:
-        """No model will come: answers that wait for one fail with this."""
-        for answer, _ in tuple(self._running.values()):
-            if answer.is_waiting:
-                answer.fail(failure)
+            self._context.tell()
 
     def close(self) -> None:
         """The window closes: stop every answer and hand everything to the store."""
         self._save_draft()
-        for answer, _ in tuple(self._running.values()):
-            answer.finish_now()
+        self._answering.drop_all()
         self._saver.flush()
 
     # --- answering
@@ -393,14 +381,12 @@ class ChatSession(QObject):
     def _may_answer(self) -> bool:
         if self.is_loading or self.is_busy:
             return False
-        if len(self._running) >= MAX_RUNNING:
+        if self._answering.is_full:
             text = QCoreApplication.translate(
                 "ChatSession",
-                "%n conversations are being answered already. Wait for one of them, or stop one.",
-                "",
-                MAX_RUNNING,
+                "{count} conversations are being answered already. Wait for one of them, or stop one.",
             )
-            self._notices.say("info", text)
+            self._notices.say("info", text.format(count=MAX_RUNNING))
             return False
         return True
 
@@ -448,126 +434,59 @@ class ChatSession(QObject):
         self._run(node)
 
     def _run(self, node: Node) -> None:
-        opened = self._open
-        answer = Answer(opened.transcript, node, self._saver, self._speed, self)
-        self._running[opened.id] = (answer, opened)
-        answer.appended.connect(self._text_appended)
-        answer.changed.connect(self._message_changed)
-        answer.context_used.connect(self._answer_context_used)
-        answer.speed_changed.connect(self._answer_speed_changed)
-        answer.finished.connect(self._answer_finished)
-        self._saver.change(opened.id, ConversationChange(updated_s=units.now()))
-        self._saver.put(node.record(opened.id))
         self._follow_path()
+        self._answering.begin(self._open, node)
         self._message_changed(node.id)
-        self.busy_changed.emit(True)
-        self._conversations.set_busy(opened.id, True)
-        self._begin(answer, opened)
-
-    def _begin(self, answer: Answer, opened: Opened) -> None:
-        choice = self._choose(opened)
-        if choice.ready is not None:
-            preset = self._preset(opened)
-            if answer.continues:
-                messages = opened.request_messages(answer.node.id, preset)
-            else:
-                messages = opened.request_messages(answer.node.parent_id, preset)
-            request = ChatRequest(choice.ready.id, messages, opened.options(preset), continue_last=answer.continues)
-            answer.begin(self._link, request)
-        elif choice.failure is not None:
-            answer.fail(choice.failure)
-        else:
-            answer.wait(choice.waits_for)
-
-    @Slot()
-    def _start_waiting(self) -> None:
-        for answer, opened in tuple(self._running.values()):
-            if answer.is_waiting:
-                self._begin(answer, opened)
-
-    def _drop_answer(self, conversation_id: str) -> None:
-        """Stop an answer whose message goes away; nothing more is told of it."""
-        answer, _ = self._running.pop(conversation_id)
-        answer.appended.disconnect(self._text_appended)
-        answer.changed.disconnect(self._message_changed)
-        answer.context_used.disconnect(self._answer_context_used)
-        answer.speed_changed.disconnect(self._answer_speed_changed)
-        answer.finished.disconnect(self._answer_finished)
-        answer.finish_now()
-        self._conversations.set_busy(conversation_id, False)
-        if conversation_id == self._open.id:
-            self.speed_changed.emit(None)
-            self.busy_changed.emit(False)
 
     # --- what answers tell; only the open conversation's is passed on
 
-    def _is_shown(self, message_id: str) -> bool:
-        return message_id in self._shown
-
     @Slot(str, str, str)
     def _text_appended(self, message_id: str, reasoning: str, content: str) -> None:
-        if self._is_shown(message_id):
+        if message_id in self._shown:
             self.text_appended.emit(message_id, reasoning, content)
 
     @Slot(str)
     def _message_changed(self, message_id: str) -> None:
-        if self._is_shown(message_id):
+        if message_id in self._shown:
             self.message_changed.emit(message_id)
-            running = self._running.get(self._open.id)
-            if running is not None and running[0].node.id == message_id:
-                self.time_to_first_token_changed.emit(running[0].time_to_first_token_s)
+            answer = self._answering.answer(self._open.id)
+            if answer is not None and answer.node.id == message_id:
+                self.time_to_first_token_changed.emit(answer.time_to_first_token_s)
 
-    @Slot(int)
-    def _answer_context_used(self, used: int) -> None:
-        answer = self.sender()
-        if isinstance(answer, Answer) and self._is_shown(answer.node.id):
-            self._used = used
-            self.context_used.emit(used, self._limit)
+    @Slot(str, int)
+    def _answer_context_used(self, message_id: str, used: int) -> None:
+        if message_id in self._shown:
+            self._context.note(used)
 
-    @Slot(object)
-    def _answer_speed_changed(self, speed_tps: float | None) -> None:
-        answer = self.sender()
-        if isinstance(answer, Answer) and self._is_shown(answer.node.id):
+    @Slot(str, object)
+    def _answer_speed_changed(self, message_id: str, speed_tps: float | None) -> None:
+        if message_id in self._shown:
             self.speed_changed.emit(speed_tps)
 
-    @Slot()
-    def _answer_finished(self) -> None:
-        answer = self.sender()
-        if not isinstance(answer, Answer):
-            return
-        conversation_id = answer.transcript.conversation_id
-        _, opened = self._running.pop(conversation_id)
-        self._saver.change(conversation_id, ConversationChange(updated_s=units.now()))
-        self._conversations.set_busy(conversation_id, False)
-        if opened is self._open:
-            self.busy_changed.emit(False)
-            if self._open.draft:
-                self._count_timer.start()
+    @Slot(str, bool)
+    def _answer_busy_changed(self, conversation_id: str, busy: bool) -> None:
+        self._conversations.set_busy(conversation_id, busy)
+        if conversation_id == self._open.id:
+            self.busy_changed.emit(busy)
+            if not busy and self._open.draft:
+                self._context.count_soon()
 
     # --- the rest of the world
 
     @Slot()
     def _models_changed(self) -> None:
-        if self._link.loaded:
-            self._is_model_expected = False
-        limit = self._choose(self._open).n_ctx
-        if limit != self._limit:
-            self._limit = limit
-            self._tell_context()
-        self._start_waiting()
+        self._context.models_changed()
+        self._answering.models_changed()
 
     @Slot(str)
     def _conversation_deleted(self, conversation_id: str) -> None:
-        if conversation_id in self._running:
-            self._drop_answer(conversation_id)
+        self._answering.drop(conversation_id)
         if conversation_id == self._open.id:
             self.open(self._conversations.create())
 
     @Slot(str, str)
     def _conversation_retitled(self, conversation_id: str, title: str) -> None:
-        opened = self._open
-        if conversation_id in self._running:
-            opened = self._running[conversation_id][1]
+        opened = self._answering.opened(conversation_id) or self._open
         if opened.id != conversation_id:
             return
         opened.titled_by_person = bool(title)
@@ -575,42 +494,33 @@ class ChatSession(QObject):
         if not title:
             first = next(iter(opened.transcript.path()), None)
             opened.title = title_from(first.content.text) if first else ""
-            self._conversations.set_automatic_title(conversation_id, opened.title)
+            self._saver.change(conversation_id, ConversationChange(title=opened.title))
         if opened is self._open:
             self.title_changed.emit(self.title)
 
     # --- small steps
-
-    def _preset(self, opened: Opened) -> Preset:
-        if opened.preset_id:
-            return self._presets.get(opened.preset_id) or NO_PRESET
-        return NO_PRESET if opened.is_kept else self._presets.default
 
     def _adopt_preset(self) -> None:
         """The default preset becomes this conversation's own choice when it is first kept."""
         opened = self._open
         if opened.is_kept:
             return
-        opened.preset_id = self._preset(opened).id
+        opened.preset_id = opened.preset(self._presets).id
         opened.is_kept = True
         self._saver.change(opened.id, ConversationChange(preset_id=opened.preset_id))
-
-    def _choose(self, opened: Opened) -> Choice:
-        return choose_model(self._link, opened.model, is_expected=self._is_model_expected)
 
     def _change(self, change: ConversationChange) -> None:
         self._adopt_preset()
         self._saver.change(self._open.id, change)
         self.setup_changed.emit()
-        self._count_timer.start()
+        self._context.count_soon()
 
     def _give_title(self, text: str) -> None:
         opened = self._open
         if opened.title:
             return
         opened.title = title_from(text)
-        self._saver.flush()  # the conversation must exist before it is titled
-        self._conversations.set_automatic_title(opened.id, opened.title)
+        self._saver.change(opened.id, ConversationChange(title=opened.title))
         self.title_changed.emit(self.title)
 
     def _put_active(self, transcript: Transcript, parent_id: str) -> None:
@@ -627,45 +537,31 @@ class ChatSession(QObject):
         self._put_active(transcript, node.parent_id if node else "")
 
     def _show_all(self) -> None:
-        self._shown = [node.id for node in self._open.transcript.path()]
+        self._shown = dict.fromkeys(node.id for node in self._open.transcript.path())
 
     def _follow_path(self) -> None:
         """The shown path changed: tell what went at its end and what came."""
-        before, now = self._shown, [node.id for node in self._open.transcript.path()]
+        before, now = list(self._shown), [node.id for node in self._open.transcript.path()]
         kept = 0
         while kept < len(before) and kept < len(now) and before[kept] == now[kept]:
             kept += 1
-        self._shown = now
+        self._shown = dict.fromkeys(now)
         if before[kept:]:
             self.messages_removed.emit(tuple(before[kept:]))
         for message_id in now[kept:]:
             self.message_added.emit(message_id)
         if kept and before[kept:] != now[kept:]:
             self.message_changed.emit(now[kept - 1])  # it may be the last one now, or no longer
-        self._tell_context()
+        self._context.tell()
 
     def _tell_opened(self) -> None:
         self.title_changed.emit(self.title)
         self.setup_changed.emit()
         self.draft_restored.emit(self._open.draft)
-        self._limit = self._choose(self._open).n_ctx
         last = self._open.transcript.last()
         stats = last.stats if last else None
         self.time_to_first_token_changed.emit(stats.time_to_first_token_s if stats else None)
-        self._tell_context()
-        self._count_timer.start()
-
-    def _tell_context(self) -> None:
-        """From the last answer's exact count; typing or opening has it counted anew."""
-        if self.is_busy:
-            return
-        used = 0
-        for node in reversed(self._open.transcript.path()):
-            if node.stats is not None and node.stats.prompt_tokens:
-                used = node.stats.prompt_tokens + node.stats.n_tokens
-                break
-        self._used = used
-        self.context_used.emit(used, self._limit)
+        self._context.follow(self._open)
 
     @Slot()
     def _save_draft(self) -> None:
@@ -675,38 +571,3 @@ class ChatSession(QObject):
             return
         self._adopt_preset()
         self._saver.change(opened.id, ConversationChange(draft=opened.draft))
-
-    @Slot()
-    def _count(self) -> None:
-        """Ask the model that would answer how long the conversation is with the draft."""
-        model, opened = self._choose(self._open).ready, self._open
-        if model is None or self.is_busy or opened.is_loading:
-            return
-        last = opened.transcript.last()
-        draft = opened.draft
-        messages = opened.request_messages(last.id if last else "", self._preset(opened), draft=draft)
-        if not messages:
-            self.draft_counted.emit(0, self._limit)
-            return
-
-        def counted(answer: CountAnswer) -> None:
-            if opened is not self._open or draft != opened.draft:
-                return
-            self.draft_counted.emit(answer.n_tokens, answer.n_ctx)
-            if not draft.strip() and not self.is_busy:
-                self._used, self._limit = answer.n_tokens, answer.n_ctx
-                self.context_used.emit(answer.n_tokens, answer.n_ctx)
-
-        self._link.count_tokens(model.id, messages, counted, failed=_ignore)
-
-
-def _ignore(_: Failure) -> None:
-    """A count that fails shows the last one; sending will say what is wrong."""
-
-
-def _single_shot(interval_ms: int, parent: ChatSession, slot: Callable[[], None]) -> QTimer:
-    timer = QTimer(parent)
-    timer.setSingleShot(True)
-    timer.setInterval(interval_ms)
-    timer.timeout.connect(slot)
-    return timer

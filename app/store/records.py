@@ -68,8 +68,9 @@ class ConversationRecord:
 
 
 class ConversationChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Fields of a conversation to write; those not given stay."""
+    """Fields of a conversation to write; those not given stay. `title` is an automatic one: a person's own stays."""
 
+    title: str | msgspec.UnsetType = msgspec.UNSET
     updated_s: float | msgspec.UnsetType = msgspec.UNSET
     model: str | msgspec.UnsetType = msgspec.UNSET
     preset_id: str | msgspec.UnsetType = msgspec.UNSET

@@ -38,6 +38,7 @@ _MESSAGE = (
     "id, conversation_id, parent_id, role, content, reasoning, reasoning_s, state, notice, failure, stats, created_s, "
     "active_child_id"
 )
+_SETTERS = {"title": "title = iif(titled_by_person, title, :title)"}
 _BUSY = "('queued', 'reading', 'generating')"
 
 
@@ -135,12 +136,12 @@ class Store:
             ).fetchone()
         return None if row is None else _conversation(row)
 
-    def rename(self, conversation_id: str, title: str, *, by_person: bool) -> None:
-        """Give a title; an automatic one never replaces a person's. An empty one by a person asks for automatic."""
+    def rename(self, conversation_id: str, title: str) -> None:
+        """A person's own title; an empty one makes place for an automatic one (`save`)."""
         with self._guard() as connection:
             connection.execute(
-                "UPDATE conversation SET title = ?, titled_by_person = ? WHERE id = ? AND (? OR NOT titled_by_person)",
-                (title, by_person and bool(title), conversation_id, by_person),
+                "UPDATE conversation SET title = ?, titled_by_person = ? WHERE id = ?",
+                (title, bool(title), conversation_id),
             )
 
     def set_pinned(self, conversation_id: str, *, pinned: bool) -> None:
@@ -230,7 +231,7 @@ class Store:
                     if (value := getattr(change, name)) is not msgspec.UNSET
                 }
                 if fields:
-                    setters = ", ".join(f"{name} = :{name}" for name in fields)
+                    setters = ", ".join(_SETTERS.get(name, f"{name} = :{name}") for name in fields)
                     connection.execute(
                         f"UPDATE conversation SET {setters} WHERE id = :conversation_id",  # noqa: S608 - field names
                         fields | {"conversation_id": conversation_id},

@@ -1,0 +1,153 @@
+"""All answers in the making, of the open conversation and of those left in the background."""
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from app.answer import Answer
+from app.link import HostLink
+from app.model_choice import Choice, choose_model
+from app.opened import Opened
+from app.presets import Presets
+from app.saver import Saver
+from app.speed import Speed
+from app.store.records import ConversationChange
+from app.transcript import Node
+from runtime import units
+from runtime.errors import Failure
+from runtime.messages.api import ChatRequest
+
+MAX_RUNNING = 4
+"""Conversations of this window that may have an answer in the making at once; also keeps the link's streams within
+the six connections Qt opens."""
+
+
+class Answering(QObject):
+    """At most one answer a conversation. Home thread: main.
+
+    An answer begins when a model is ready; until then it waits, and fails when none will come.
+    """
+
+    appended = Signal(str, str, str)
+    """Message id, new reasoning, new content."""
+
+    changed = Signal(str)
+    """Message id: its state, figures, progress or notice changed."""
+
+    context_used = Signal(str, int)
+    """Message id, tokens of prompt and answer so far."""
+
+    speed_changed = Signal(str, object)
+    """Message id and `float | None`."""
+
+    busy_changed = Signal(str, bool)
+    """Conversation id: an answer began or ended there."""
+
+    def __init__(
+        self, link: HostLink, presets: Presets, saver: Saver, speed: Speed, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._link = link
+        self._presets = presets
+        self._saver = saver
+        self._speed = speed
+        self._running: dict[str, tuple[Answer, Opened]] = {}
+        self._is_model_expected = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `MAX_RUNNING` are in the making."""
+        return len(self._running) >= MAX_RUNNING
+
+    def opened(self, conversation_id: str) -> Opened | None:
+        """The conversation an answer is being made in."""
+        running = self._running.get(conversation_id)
+        return running[1] if running else None
+
+    def answer(self, conversation_id: str) -> Answer | None:
+        """The answer in the making in this conversation."""
+        running = self._running.get(conversation_id)
+        return running[0] if running else None
+
+    def choice(self, opened: Opened) -> Choice:
+        """Which model would answer there."""
+        return choose_model(self._link, opened.model, is_expected=self._is_model_expected)
+
+    def begin(self, opened: Opened, node: Node) -> None:
+        """Have this node written. The conversation must not have a running answer."""
+        answer = Answer(opened.transcript, node, self._saver, self._speed, self)
+        self._running[opened.id] = (answer, opened)
+        message_id = node.id
+        answer.appended.connect(self.appended)
+        answer.changed.connect(self.changed)
+        answer.context_used.connect(lambda used: self.context_used.emit(message_id, used))
+        answer.speed_changed.connect(lambda speed_tps: self.speed_changed.emit(message_id, speed_tps))
+        answer.finished.connect(self._finished)
+        self._saver.change(opened.id, ConversationChange(updated_s=units.now()))
+        self._saver.put(node.record(opened.id))
+        self.busy_changed.emit(opened.id, True)
+        self._try(answer, opened)
+
+    def stop(self, conversation_id: str) -> None:
+        """Stop the answer there, if any; what came stays."""
+        answer = self.answer(conversation_id)
+        if answer is not None:
+            answer.stop()
+
+    def drop(self, conversation_id: str) -> None:
+        """Stop the answer there at once: its message or the window goes away."""
+        answer = self.answer(conversation_id)
+        if answer is not None:
+            answer.finish_now()
+
+    def drop_all(self) -> None:
+        """The window closes."""
+        for conversation_id in tuple(self._running):
+            self.drop(conversation_id)
+
+    def set_model_expected(self, expected: bool) -> None:
+        """Whether a model is about to be loaded: answers then wait instead of failing."""
+        self._is_model_expected = expected
+        self.start_waiting()
+
+    def models_changed(self) -> None:
+        """The link's models changed."""
+        if self._link.loaded:
+            self._is_model_expected = False
+        self.start_waiting()
+
+    def start_waiting(self) -> None:
+        """Look again whether answers that wait for a model can begin."""
+        for answer, opened in tuple(self._running.values()):
+            if answer.is_waiting:
+                self._try(answer, opened)
+
+    def fail_waiting(self, failure: Failure) -> None:
+        """No model will come: answers that wait for one fail with this."""
+        for answer, _ in tuple(self._running.values()):
+            if answer.is_waiting:
+                answer.fail(failure)
+
+    def _try(self, answer: Answer, opened: Opened) -> None:
+        choice = self.choice(opened)
+        if choice.ready is not None:
+            preset = opened.preset(self._presets)
+            last_id = answer.node.id if answer.continues else answer.node.parent_id
+            request = ChatRequest(
+                choice.ready.id,
+                opened.request_messages(last_id, preset),
+                opened.options(preset),
+                continue_last=answer.continues,
+            )
+            answer.begin(self._link, request)
+        elif choice.failure is not None:
+            answer.fail(choice.failure)
+        else:
+            answer.wait(choice.waits_for)
+
+    @Slot()
+    def _finished(self) -> None:
+        answer = self.sender()
+        if isinstance(answer, Answer):
+            conversation_id = answer.transcript.conversation_id
+            del self._running[conversation_id]
+            self._saver.change(conversation_id, ConversationChange(updated_s=units.now()))
+            self.busy_changed.emit(conversation_id, False)

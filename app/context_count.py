@@ -1,0 +1,112 @@
+"""How much of the model's context the open conversation takes, with and without the draft."""
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from app.answering import Answering
+from app.link import HostLink
+from app.opened import Opened
+from app.presets import Presets
+from runtime.errors import Failure
+from runtime.messages.api import CountAnswer
+
+COUNT_MS = 300
+"""Pause after typing before tokens are counted."""
+
+
+class ContextCount(QObject):
+    """Exact where a number exists: an answer's own count, or one asked from the model. Home thread: main."""
+
+    used_changed = Signal(int, int)
+    """Tokens of the conversation and the model's context length (0 when no model is ready)."""
+
+    draft_counted = Signal(int, int)
+    """Tokens the conversation would be with the draft sent, and the context length."""
+
+    def __init__(self, link: HostLink, presets: Presets, answering: Answering, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._link = link
+        self._presets = presets
+        self._answering = answering
+        self._opened: Opened | None = None
+        self._used = 0
+        self._limit = 0
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(COUNT_MS)
+        self._timer.timeout.connect(self._count)
+
+    @property
+    def used(self) -> int:
+        """Tokens of the conversation as last told."""
+        return self._used
+
+    @property
+    def limit(self) -> int:
+        """Context length of the model that would answer; 0 when none is ready."""
+        return self._limit
+
+    def follow(self, opened: Opened) -> None:
+        """This conversation is open now."""
+        self._opened = opened
+        self._limit = self._answering.choice(opened).n_ctx
+        self.tell()
+        self.count_soon()
+
+    def count_soon(self) -> None:
+        """Something changed: count when it has been quiet for `COUNT_MS`."""
+        self._timer.start()
+
+    def note(self, used: int) -> None:
+        """The running answer tells its own count."""
+        self._used = used
+        self.used_changed.emit(used, self._limit)
+
+    def models_changed(self) -> None:
+        """Another model may answer now."""
+        limit = self._answering.choice(self._opened).n_ctx if self._opened else 0
+        if limit != self._limit:
+            self._limit = limit
+            self.tell()
+            self.count_soon()
+
+    def tell(self) -> None:
+        """Tell the count of the last answer on the shown path."""
+        opened = self._opened
+        if opened is None or self._answering.opened(opened.id) is not None:
+            return
+        used = 0
+        for node in reversed(opened.transcript.path()):
+            if node.stats is not None and node.stats.prompt_tokens:
+                used = node.stats.prompt_tokens + node.stats.n_tokens
+                break
+        self.note(used)
+
+    @Slot()
+    def _count(self) -> None:
+        opened = self._opened
+        if opened is None or opened.is_loading or self._answering.opened(opened.id) is not None:
+            return
+        model = self._answering.choice(opened).ready
+        if model is None:
+            return
+        last = opened.transcript.last()
+        draft = opened.draft
+        messages = opened.request_messages(last.id if last else "", opened.preset(self._presets), draft=draft)
+        if not messages:
+            self.note(0)
+            self.draft_counted.emit(0, self._limit)
+            return
+
+        def counted(answer: CountAnswer) -> None:
+            if opened is not self._opened or draft != opened.draft:
+                return
+            self._limit = answer.n_ctx
+            self.draft_counted.emit(answer.n_tokens, answer.n_ctx)
+            if not draft.strip() and self._answering.opened(opened.id) is None:
+                self.note(answer.n_tokens)
+
+        self._link.count_tokens(model.id, messages, counted, failed=_ignore)
+
+
+def _ignore(_: Failure) -> None:
+    """The last count stays; sending will say what is wrong."""
