@@ -243,7 +243,9 @@ class ChatSession(QObject):
         """Send a question; False when it cannot be taken, and the draft stays.
 
         It is not taken when it is empty, while this conversation is busy or loading, and (which is said) when it is
-        too long or too many conversations are busy. While no model is ready the answer waits in state "queued" and begins when one is.
+        too long or too many conversations are busy.
+
+        While no model is ready the answer waits in state "queued" and begins when one is.
         """
         if not text.strip() or not self._may_answer() or not self._fits(text):
             return False

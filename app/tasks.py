@@ -71,11 +71,17 @@ class Lane(QObject):
         self._mailbox = _Mailbox(self)
         self._tasks: queue.Queue[Work | None] = queue.Queue(MAX_TASKS + 3)
         self._is_closing = False
+        self._has_ended = False
         self._thread = threading.Thread(target=_run, args=(self._tasks,), name=f"lane {name}")
         self._thread.start()
         # Whoever forgets `close` must not leave a thread that keeps the program from ending.
         tasks, mailbox = self._tasks, self._mailbox
         self.destroyed.connect(lambda: _abandon(tasks, mailbox))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `closed` was emitted."""
+        return self._has_ended
 
     def submit(
         self,
@@ -106,6 +112,7 @@ class Lane(QObject):
 
     def _end(self) -> None:
         self._mailbox.shut()
+        self._has_ended = True
         self.closed.emit()
 
 

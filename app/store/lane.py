@@ -35,6 +35,11 @@ class StoreLane(QObject):
         self._lane = Lane("store", self)
         self._lane.closed.connect(self.closed)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `closed` was emitted."""
+        return self._lane.is_closed
+
     def submit(
         self,
         work: Callable[[Store], T],
