@@ -146,7 +146,8 @@ class ServeScreen:
         terminal, facts = self._terminal, model.facts
         told = ""
         if facts is not None:
-            told = f" ({facts.n_parallel} x {facts.n_ctx:,} tokens, loaded in {format_duration(facts.load_s)})"
+            many = f"{facts.n_parallel} conversations" if facts.n_parallel > 1 else "one conversation"
+            told = f" ({many} of {facts.n_ctx:,} tokens, loaded in {format_duration(facts.load_s)})"
         terminal.line(f"{terminal.paint(neutralise(model.id), 'bold')} is ready{told}.")
         terminal.line(f"OpenAI-compatible API at {terminal.paint(f'{self._base}/v1', 'bold', 'cyan')}. Try it:")
         terminal.line()

@@ -99,7 +99,7 @@ def test_when_the_model_is_ready_then_address_and_line_are_told_once(shown: Scre
         shown.screen.event(ModelChanged(LoadedModel("tiny", "Tiny", "ready", facts=FACTS)))
     text = shown.out.getvalue()
     assert text.count("curl ") == 1
-    assert "4 x 2,048 tokens" in text
+    assert "4 conversations of 2,048 tokens" in text
     assert "Ctrl-C" in text
 
 
