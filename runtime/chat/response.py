@@ -111,6 +111,11 @@ class ReasoningParser:
         """Whether all that follows is content, so that nothing need be fed any more."""
         return self._state is _State.PLAIN
 
+    @property
+    def in_reasoning(self) -> bool:
+        """Whether a thought is open."""
+        return self._state is _State.REASONING
+
     def feed(self, text: str, n_tokens: int) -> list[Piece]:
         """Take the next text, made of `n_tokens` tokens, and give what is certain by now."""
         before = self._state

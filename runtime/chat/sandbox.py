@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.environment import Template
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from runtime.errors import TemplateRefused
 
@@ -98,6 +100,25 @@ def _tojson(
     return text.replace("\\ufdd0", "\ufdd0").replace("\\ufdd1", "\ufdd1") if ensure_ascii else text
 
 
+class _Namespace(Namespace):
+    """Jinja's `namespace`, without names that mean something to Python."""
+
+    def __init__(self, /, *args: object, **kwargs: object) -> None:
+        values = dict(*args, **kwargs)
+        for name in values:
+            _check_name(name)
+        super().__init__(values)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: object) -> None:
+    if str(name).startswith("_"):
+        raise SecurityError(f"the name {name!r} is not allowed in a namespace")
+
+
 class _GenerationBlock(Extension):
     """`{% generation %}` marks the answer for training; for rendering it is only its content."""
 
@@ -117,6 +138,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.tick = _tick
         self.concat_bounded = _concat
         del self.globals["lipsum"]
+        self.globals["namespace"] = _Namespace
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
         self.filters["tojson"] = _tojson
