@@ -67,9 +67,9 @@ class Placement:
             limit: most tokens that may be reused; below its length, so that one is always evaluated
                 [KEEP-ONE-TOKEN].
         """
-        match = self.tree.match(tokens, limit)
         if self.memory.kind == "points":
-            return self._place_at_point(tokens, limit, match)
+            return self._place_at_point(tokens, limit)
+        match = self.tree.match(tokens, limit)
         found = self.host.find(tokens, limit, whole=False)
         if found is not None and found[1] >= match.length + HOST_GAIN_TOKENS:
             saved, length = found
@@ -106,8 +106,10 @@ class Placement:
     def _only_free(self, seq_id: int) -> bool:
         return not self._empty and len(self._idle) == 1 and seq_id in self._idle
 
-    def _place_at_point(self, tokens: Tokens, limit: int, match: Match) -> Placed:
-        whole = [seq_id for seq_id in match.holders if self.tree.length(seq_id) <= match.length]
+    def _place_at_point(self, tokens: Tokens, limit: int) -> Placed:
+        # Only idle ones: an active one stands further on than its books, which wait for its end.
+        wanted = list(tokens[:limit])
+        whole = [seq_id for seq_id in self._idle if self._begins(wanted, seq_id)]
         standing = max(whole, key=self.tree.length, default=None)
         reached = self.tree.length(standing) if standing is not None else 0
         found = self.host.find(tokens, limit, whole=True)
@@ -121,11 +123,12 @@ class Placement:
             return Placed(self._take(), 0, 0)
         if standing is None:
             return Placed(self._take(), 0, 0)
-        if standing in self._idle:
-            del self._idle[standing]
-            return Placed(standing, reached, 0)
-        fork = self.fork(standing)
-        return Placed(self._take(), 0, 0) if fork is None else Placed(fork, reached, reached)
+        del self._idle[standing]
+        return Placed(standing, reached, 0)
+
+    def _begins(self, wanted: list[int], seq_id: int) -> bool:
+        held = self.tree.tokens(seq_id)
+        return wanted[: len(held)] == held
 
     def fork(self, source: int) -> int | None:
         """A new sequence that holds all that `source` holds; None when the memory cannot share or none is free."""
@@ -199,11 +202,6 @@ class Placement:
         self.memory.remove_range(seq_id, -1, -1)
         self.tree.remove(seq_id)
         return 0
-
-    def believe(self, seq_id: int, n_held: int) -> None:
-        """After an aborted decode: the sequence holds only its first `n_held` tokens."""
-        if n_held < self.tree.length(seq_id):
-            self.tree.truncate(seq_id, n_held)
 
     def reset(self) -> None:
         """Forget everything: it is not known any more what the memory holds."""

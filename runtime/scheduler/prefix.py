@@ -11,7 +11,7 @@ Tokens = Sequence[int]
 
 
 def common_prefix(left: Tokens, right: Tokens) -> int:
-    """Length of the longest common prefix, by bisection over slices (compared in C)."""
+    """Length of the longest common prefix of two lists, or two tuples, by bisection over slices (compared in C)."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high
@@ -69,6 +69,7 @@ class PrefixTree:
         """The sequence now holds these tokens after what it held."""
         if not tokens:
             return
+        tokens = list(tokens)  # a tuple never equals a run of an edge
         node = self._ends.get(seq_id, self._root)
         done, total = 0, len(tokens)
         while done < total:
@@ -103,8 +104,9 @@ class PrefixTree:
 
     def match(self, tokens: Tokens, limit: int) -> Match:
         """The longest prefix of `tokens[:limit]` that some sequence holds."""
+        tokens = list(tokens[:limit])
         node, done = self._root, 0
-        while done < limit:
+        while done < len(tokens):
             child = node.children.get(tokens[done])
             if child is None:
                 break

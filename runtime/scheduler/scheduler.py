@@ -16,9 +16,9 @@ from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
 from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
 from runtime.scheduler.prefix import common_prefix
-from runtime.scheduler.waiting import WaitingLine
 from runtime.scheduler.types import Ended, EngineOutput, EngineRequest, PromptRead, Text
 from runtime.scheduler.unit import Job, Unit, UnitState
+from runtime.scheduler.waiting import WaitingLine
 
 RESERVE_TOKENS = 1024
 """Room kept for the answer of each admitted request, so that one without `max_tokens` does not lock the pool."""
@@ -328,9 +328,11 @@ class Scheduler:
 
     def _apply_samples(self, plan: BatchPlan, result: BatchResult, now_s: float) -> None:
         logprobs = result.logprobs
-        for index, (_row, unit) in enumerate(plan.samples):
+        for _row, unit in plan.samples[plan.n_decode :]:
+            # Before any token is taken: the first choice may end with its first one and leave its place.
             if unit.state is UnitState.FORKING:
                 self._place_fork(unit)
+        for index, (_row, unit) in enumerate(plan.samples):
             self._take_token(unit, result.tokens[index], logprobs[index] if logprobs else None, now_s)
 
     def _place_fork(self, unit: Unit) -> None:
@@ -441,24 +443,18 @@ class Scheduler:
     def _believe_memory(self, plan: BatchPlan) -> None:
         """Aborted: some of the batch went through; the memory knows how much."""
         for unit, n_rows in plan.chunks:
-            held = min(self._memory.last_position(unit.seq_id) + 1, unit.n_held + n_rows)
-            if self._memory.kind == "points" and held != unit.n_held:
-                # Nobody knows what a recurrent state is a state of after half a batch.
+            held = self._memory.last_position(unit.seq_id) + 1
+            if held == unit.n_held:
+                continue
+            # A row whose logits are still to be sampled is decoded again.
+            is_reading = unit.state is UnitState.READING and self._memory.kind != "points"
+            kept = min(held, unit.n_held + n_rows, len(unit.tokens) - 1) if is_reading else unit.n_held
+            if kept < unit.n_held or (held > kept and not self._memory.remove_range(unit.seq_id, kept, -1)):
                 self._requeue_after_abort(unit)
                 continue
-            known = self.placement.tree.length(unit.seq_id)
-            if held < known:
-                self.placement.believe(unit.seq_id, held)
-            elif unit.state is UnitState.READING:
-                self.placement.extend(unit.seq_id, unit.tokens[known:held])
-            if unit.state is UnitState.GENERATING:
-                # Its one row may be in memory; it was not sampled, so it is decoded again.
-                self._memory.remove_range(unit.seq_id, unit.n_held, -1)
-                held = unit.n_held
-            unit.n_held = min(held, len(unit.tokens) - 1)
-            if held > unit.n_held:
-                self._memory.remove_range(unit.seq_id, unit.n_held, -1)
-                self.placement.believe(unit.seq_id, unit.n_held)
+            if is_reading:
+                self.placement.extend(unit.seq_id, unit.tokens[unit.n_held : kept])
+            unit.n_held = kept
 
     def _requeue_after_abort(self, unit: Unit) -> None:
         self._leave(unit, keep=False)

@@ -13,8 +13,11 @@ MAX_RETRY_AFTER_S = 600
 
 
 class WaitingLine:
-    """The queue. Its bound is kept where requests come in (`Engine.submit`); units that had to give up their
-    place come back to the front and are bounded by the number of sequences."""
+    """The queue.
+
+    Its bound is kept where requests come in (`Engine.submit`); units that had to give up their
+    place come back to the front and are bounded by the number of sequences.
+    """
 
     def __init__(self) -> None:
         self._units: deque[Unit] = deque()

@@ -24,7 +24,7 @@ _SS_DISABLE = 2
 class _Stack(ctypes.Structure):
     """`stack_t` (signal.h)."""
 
-    _fields_ = [("ss_sp", ctypes.c_void_p), ("ss_flags", ctypes.c_int), ("ss_size", ctypes.c_size_t)]  # noqa: RUF012
+    _fields_ = [("ss_sp", ctypes.c_void_p), ("ss_flags", ctypes.c_int), ("ss_size", ctypes.c_size_t)]
 
 
 @contextlib.contextmanager

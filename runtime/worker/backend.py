@@ -115,7 +115,7 @@ class LlamaBackend:
             return None
         state = np.empty(size, dtype=np.uint8)
         written: int = native.state_seq_get_data(self._context, state.ctypes.data, size, seq_id)
-        return memoryview(state).toreadonly() if written == size else None
+        return state.data.toreadonly() if written == size else None
 
     def restore(self, seq_id: int, state: memoryview) -> bool:
         """See `KvMemory.restore`."""

@@ -67,8 +67,10 @@ class Embedder:
                 native.memory_clear(native.get_memory(self._context), False)
             raise GenerationFailed(f"llama.cpp failed to embed the text (code {code}).", llama_code=code)
         address: int = native.get_embeddings(self._context)
-        flat = np.frombuffer((ctypes.c_float * (count * self._n_embd)).from_address(address), dtype=np.float32)
-        return flat.reshape(count, self._n_embd)
+        values: NDArray[np.float32] = np.ctypeslib.as_array(
+            (ctypes.c_float * (count * self._n_embd)).from_address(address)
+        )
+        return values.reshape(count, self._n_embd)
 
     def _make_room(self, n_tokens: int) -> None:
         if n_tokens <= self._n_ctx:

@@ -109,7 +109,7 @@ class LogitRows:
             return
         self._address = address
         count = self.n_vocab * self._n_rows_max
-        flat = np.frombuffer((ctypes.c_float * count).from_address(address), dtype=np.float32)
+        flat = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
         self.view(flat.reshape(self._n_rows_max, self.n_vocab))
 
     def view(self, rows: FloatRow) -> None:

@@ -27,13 +27,13 @@ LLAMA_MAX_SEQ = 256  # llama-cparams.h
 class TokenData(ctypes.Structure):
     """`llama_token_data`."""
 
-    _fields_ = [("id", c_int32), ("logit", c_float), ("p", c_float)]  # noqa: RUF012 - ctypes wants a list
+    _fields_ = [("id", c_int32), ("logit", c_float), ("p", c_float)]
 
 
 class TokenDataArray(ctypes.Structure):
     """`llama_token_data_array`; `data` is a plain address, because samplers may move it."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("data", c_void_p),
         ("size", c_size_t),
         ("selected", ctypes.c_int64),
@@ -44,7 +44,7 @@ class TokenDataArray(ctypes.Structure):
 class Batch(ctypes.Structure):
     """`llama_batch` over memory of our own."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("n_tokens", c_int32),
         ("token", c_void_p),
         ("embd", c_void_p),
@@ -58,7 +58,7 @@ class Batch(ctypes.Structure):
 class LogitBias(ctypes.Structure):
     """`llama_logit_bias`."""
 
-    _fields_ = [("token", c_int32), ("bias", c_float)]  # noqa: RUF012
+    _fields_ = [("token", c_int32), ("bias", c_float)]
 
 
 def _bind(name: str, restype: Any, *argtypes: Any, keep_lock: bool = False) -> Any:  # noqa: ANN401

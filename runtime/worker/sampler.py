@@ -6,10 +6,10 @@ chain chose is checked alone, and only if it is refused the grammar is applied t
 chain runs again.
 
 Narrowing is exact. Let P be the tokens whose logits the bias, the penalties or DRY may change. The set handed to
-the chain holds every token at or above a lower bound of the (k + P)-th largest logit, and all of P. At least
-k + P tokens are at or above the bound, at most P of them are lowered, so at least k of them stay there: no token
-outside the set can be among the k largest afterwards. Without top-k, min-p alone bounds the set in the same way.
-Everything else (top-p or typical over the whole vocabulary, mirostat) runs on the whole vocabulary.
+the chain holds every token at or above a lower bound of the (k + |P|)-th largest logit, and those of P that may be
+lifted. At least k + |P| tokens are at or above the bound, at most |P| of them are lowered, so at least k of them
+stay there: no token outside the set can be among the k largest afterwards. Without top-k, min-p alone bounds the
+set in the same way. Everything else (top-p or typical without top-k, mirostat) runs on the whole vocabulary.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from runtime.options import GenerateOptions, SamplingOptions
 from runtime.scheduler.plan import NO_TOKEN
 from runtime.worker import native
 from runtime.worker.grammar import make_grammar
-from runtime.worker.logits import LogitRows
+from runtime.worker.logits import FloatRow, IntRow, LogitRows
 from runtime.worker.vocab import Vocab
 
 _MARGIN = 1e-3
@@ -144,8 +144,16 @@ class SamplerFactory:
         window = max(penalty_n, dry_n)
         for token in prompt[-window:] if window else ():
             native.sampler_accept(chain.address, token)
+        penalties_lift = options.repeat_penalty < 1 or min(options.presence_penalty, options.frequency_penalty) < 0
         return Sampler(
-            chain, narrowing, bias=bias, window=window, prompt=prompt, greedy=options.temperature == 0, grammar=grammar
+            chain,
+            narrowing,
+            bias=bias,
+            window=window,
+            prompt=prompt,
+            may_rise=any(value > 0 for value in bias.values()) or penalties_lift,
+            greedy=options.temperature == 0,
+            grammar=grammar,
         )
 
     def close(self) -> None:
@@ -211,6 +219,7 @@ class Sampler:
         "_grammar",
         "_greedy",
         "_lowered",
+        "_may_rise",
         "_narrowing",
         "_seen",
         "_window",
@@ -224,6 +233,7 @@ class Sampler:
         bias: dict[int, float],
         window: int,
         prompt: Sequence[int],
+        may_rise: bool,
         greedy: bool,
         grammar: int,
     ) -> None:
@@ -235,6 +245,7 @@ class Sampler:
         self._banned_ids = np.fromiter((i for i, value in bias.items() if value == -math.inf), dtype=np.int64)
         # Where tokens are only lowered, the likeliest stays the likeliest if it is none of them.
         self._lowered = frozenset(bias) if all(value <= 0 for value in bias.values()) else None
+        self._may_rise = may_rise
         self._window: deque[int] | None = None
         self._seen: Counter[int] = Counter()
         if window:
@@ -271,27 +282,25 @@ class Sampler:
         narrowing = self._narrowing
         if narrowing is None:
             return rows.candidates.fill_all(rows.row(index))
-        changed = self._bias_ids
-        if self._seen:
-            changed = np.union1d(changed, np.fromiter(self._seen, dtype=np.int64, count=len(self._seen)))
-        k = max(narrowing.k, 1) + len(changed)
+        k = max(narrowing.k, 1) + len(self._bias_ids) + len(self._seen)
         if k > rows.max_narrow:
             return rows.candidates.fill_all(rows.row(index))
         least, maxima = rows.bound(index, k)
         if narrowing.k == 0:
             least = np.float32(float(least) + narrowing.log_min_p - _MARGIN)
         ids, logits = rows.above(index, least, maxima)
-        if len(changed):
-            row = rows.row(index)
-            below = changed[row[changed] < least]
-            if len(below):
-                ids = np.concatenate((ids, below))
-                logits = np.concatenate((logits, row[below]))
-                if narrowing.k == 0:
-                    # min-p keeps the order it finds, and the draw runs along it: keep the vocabulary's.
-                    order = ids.argsort()
-                    ids, logits = ids[order], logits[order]
+        if self._may_rise:
+            ids, logits = self._add_changed(rows.row(index), least, ids, logits)
         return rows.candidates.fill(ids, logits)
+
+    def _add_changed(self, row: FloatRow, least: np.float32, ids: IntRow, logits: FloatRow) -> tuple[IntRow, FloatRow]:
+        """Add the tokens below the bound that a bias or a penalty may lift over it."""
+        changed = np.array([*{*self._bias_ids.tolist(), *self._seen}], dtype=np.int64)
+        below = changed[row[changed] < least]
+        ids, logits = np.concatenate((ids, below)), np.concatenate((logits, row[below]))
+        # Without top-k nothing sorts, and the draw runs along the order: keep the vocabulary's.
+        order = ids.argsort()
+        return ids[order], logits[order]
 
     def _obey_grammar(self, rows: LogitRows, index: int, token: int) -> int:
         candidates = rows.candidates

@@ -1,0 +1,142 @@
+"""A scheduler with a fake backend, stepped by hand: what the engine does, without threads or llama.cpp."""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+from runtime.options import GenerateOptions
+from runtime.scheduler.plan import BatchPlan, BatchResult
+from runtime.scheduler.scheduler import Limits, Scheduler
+from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting
+from tests.fakes.fake_backend import FakeBackend, FakeMemory
+
+EOG = 0
+N_VOCAB = 96
+
+
+def next_token(tokens: Sequence[int], choice: int) -> int:
+    """The fake model: any token may follow, decided by all tokens before it."""
+    value = zlib.crc32(bytes(tokens) + bytes([choice]))
+    return EOG if value % 23 == 0 else value % (N_VOCAB - 1) + 1
+
+
+def piece(token: int) -> bytes:
+    """Every token is one letter."""
+    return chr(token + 32).encode()
+
+
+def alone(prompt: Sequence[int], n_tokens: int, choice: int = 0, *, n_ctx: int = 1_000) -> str:
+    """The text a request gives when nothing else runs."""
+    tokens = list(prompt)
+    text = ""
+    for _ in range(n_tokens):
+        token = next_token(tokens, choice)
+        if token == EOG:
+            break
+        tokens.append(token)
+        text += piece(token).decode()
+        if len(tokens) >= n_ctx:
+            break
+    return text
+
+
+class Rig:
+    """Steps a scheduler and collects what it says."""
+
+    def __init__(
+        self,
+        *,
+        kind: FakeMemory | None = None,
+        n_ctx: int = 200,
+        n_cells: int = 400,
+        n_parallel: int = 4,
+        n_seq_max: int = 6,
+        n_batch: int = 64,
+        n_ubatch: int = 32,
+        host_cache_bytes: int = 0,
+    ) -> None:
+        self.memory = kind or FakeMemory()
+        self.memory.n_seq_max = n_seq_max
+        self.memory.n_cells = n_cells
+        self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_seq_max)
+        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_seq_max)
+        self.scheduler = Scheduler(
+            self.memory, self.limits, piece=piece, eog_ids=frozenset({EOG}), host_cache_bytes=host_cache_bytes
+        )
+        self.now_s = 0.0
+        self.outputs: list[EngineOutput] = []
+        self.texts: dict[tuple[str, int], str] = defaultdict(str)
+        self.counted: dict[tuple[str, int], int] = defaultdict(int)
+        self.ends: dict[str, list[Done | Ended]] = defaultdict(list)
+        self.rows_by_request: dict[str, int] = defaultdict(int)
+
+    def submit(self, name: str, prompt: Sequence[int], **options: object) -> None:
+        from_window = bool(options.pop("from_window", False))
+        save_points = options.pop("save_points", ())
+        chosen = GenerateOptions(**{"max_tokens": 8, **options})  # type: ignore[arg-type]
+        request = EngineRequest(name, tuple(prompt), chosen, from_window, save_points)  # type: ignore[arg-type]
+        self.scheduler.submit(request, tuple(range(chosen.n)), self.now_s)
+
+    def plan(self) -> BatchPlan | None:
+        return self.scheduler.plan(self.now_s)
+
+    def finish_step(self, plan: BatchPlan) -> None:
+        code = self.backend.decode(plan)
+        for unit, count in plan.chunks:
+            self.rows_by_request[unit.job.request.request_id] += count if code == 0 else 0
+        tokens: list[int] = []
+        if code == 0:
+            for row, unit in plan.samples:
+                choice = unit.sampler
+                assert isinstance(choice, int)
+                tokens.append(next_token(self.backend.seen[row], choice))
+        self.now_s += 1.0
+        self.scheduler.apply(plan, BatchResult(code, tokens, [], 0.5), self.now_s)
+        self.collect()
+
+    def collect(self) -> None:
+        for output in self.scheduler.take_outputs():
+            self.outputs.append(output)
+            if isinstance(output, Text):
+                self.texts[output.request_id, output.choice] += output.text
+                self.counted[output.request_id, output.choice] += output.n_tokens
+            elif isinstance(output, Done | Ended):
+                self.ends[output.request_id].append(output)
+
+    def step(self) -> bool:
+        plan = self.plan()
+        if plan is None:
+            self.collect()
+            return False
+        self.finish_step(plan)
+        return True
+
+    def run(self, limit: int = 2_000) -> None:
+        for _ in range(limit):
+            if not self.step() and self.scheduler.is_idle:
+                self.check_books()
+                return
+        raise AssertionError(f"still busy after {limit} steps")
+
+    def cancel(self, name: str) -> None:
+        self.scheduler.cancel(name, self.now_s)
+        self.collect()
+
+    def done(self, name: str) -> Done:
+        (end,) = self.ends[name]
+        assert isinstance(end, Done), end
+        return end
+
+    def ended(self, name: str) -> Ended:
+        (end,) = self.ends[name]
+        assert isinstance(end, Ended), end
+        return end
+
+    def of(self, kind: type[Waiting] | type[PromptRead], name: str) -> list[Waiting | PromptRead]:
+        return [output for output in self.outputs if isinstance(output, kind) and output.request_id == name]
+
+    def check_books(self) -> None:
+        """What the scheduler believes of idle memory is what the memory holds."""
+        tree = self.scheduler.placement.tree
+        for seq_id in range(self.limits.n_seq_max):
+            assert tuple(tree.tokens(seq_id)) == self.memory.tokens(seq_id)
