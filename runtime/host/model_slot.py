@@ -106,6 +106,7 @@ class ModelSlot:
         self._restarted_at: deque[float] = deque(maxlen=policy.most + 1)
         self._settled = asyncio.Event()
         self._drained = asyncio.Event()
+        self._is_loaded = False
         self._stuck = ""
         self._failed_at = 0.0
         self._prompt_tokens_seen: tuple[float, int] | None = None
@@ -251,6 +252,7 @@ class ModelSlot:
                 lambda line: self._on_log_line(self.model.id, line),
             )
             self._process = process
+            self._is_loaded = False
             self._stuck = ""
             self._set_progress(0.0, "starting")
             problem = await self._converse(process, arriving)
@@ -270,7 +272,7 @@ class ModelSlot:
             link.fail_all(self._unloaded())
             link.shut_down(0.0)
         if process is not None and process.is_running:
-            await asyncio.shield(asyncio.create_task(process.stop(grace_s=_END_GRACE_S if link is not None else 0.0)))
+            await asyncio.shield(asyncio.create_task(process.stop(grace_s=_END_GRACE_S if self._is_loaded else 0.0)))
         if link is not None:
             link.close()
 
@@ -367,6 +369,7 @@ class ModelSlot:
                 self._set_progress(min(max(fraction, 0.0), 1.0), stage)
             case Ready(facts):
                 self.facts = facts
+                self._is_loaded = True
                 self.failure = None
                 self._fraction = 1.0
                 self._stage = ""

@@ -36,7 +36,7 @@ class RunningHost:
         self.events: list[HostEvent] = []
         self._news = threading.Condition()
         self._is_up = threading.Event()
-        given = config or HostConfig(data, api_enabled=True, api_port=0)
+        given = config or HostConfig(data, api_enabled=True, api_port=0, worker_command=FAKE_WORKER)
         self.config = HostConfig(
             data,
             api_enabled=given.api_enabled,
@@ -46,7 +46,7 @@ class RunningHost:
             model=given.model,
             load_last=given.load_last,
             load_options=given.load_options,
-            worker_command=given.worker_command if "fake" in given.worker_command[-1] else FAKE_WORKER,
+            worker_command=given.worker_command,
             on_ready=self._ready,
             on_event=self._take,
         )
@@ -135,7 +135,7 @@ def make_host(tmp_path: Path) -> Iterator[MakeHost]:
         data = DataFolder(tmp_path / "data")
         policy = given.pop("policy", FAST_RESTARTS)
         assert isinstance(policy, RestartPolicy)
-        config = HostConfig(data, **{"api_enabled": True, "api_port": 0, **given})  # type: ignore[arg-type]
+        config = HostConfig(data, **{"api_enabled": True, "api_port": 0, "worker_command": FAKE_WORKER, **given})  # type: ignore[arg-type]
         host = RunningHost(data, config, policy)
         hosts.append(host)
         return host
@@ -149,7 +149,9 @@ def make_host(tmp_path: Path) -> Iterator[MakeHost]:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHost]:
     """One host for a whole module, with the model `fake` loaded and the public API on."""
     data = DataFolder(tmp_path_factory.mktemp("host") / "data")
-    running = RunningHost(data, HostConfig(data, api_enabled=True, api_port=0, model="fake"))
+    running = RunningHost(
+        data, HostConfig(data, api_enabled=True, api_port=0, model="fake", worker_command=FAKE_WORKER)
+    )
     running.until(lambda: running.private.get("/health").json()["status"] == "ok")
     yield running
     running.close()

@@ -1,0 +1,158 @@
+"""Who may call the two listeners."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from runtime.errors import NotAllowed
+from runtime.host.access import check_host, is_loopback, own_names, tidy_path
+from runtime.options import ApiOptions
+from tests.host.conftest import RunningHost
+
+MakeHost = Callable[..., RunningHost]
+ORIGIN = "https://example.org"
+
+
+def set_api(running: RunningHost, /, **options: object) -> dict[str, object]:
+    answer = running.private.put("/admin/api", json={"enabled": True, "port": 0, **options})
+    assert answer.status_code == 200, answer.text
+    state: dict[str, object] = answer.json()
+    if state.get("addresses"):
+        running.public.base_url = httpx.URL(state["addresses"][0])  # type: ignore[index]
+    return state
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:80", "127.0.0.1:1234", "[::1]:5", "localhost."])
+def test_when_host_header_is_ours_then_it_passes(name: str) -> None:
+    check_host(name, own_names("127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[", None, "@localhost"]
+)
+def test_when_host_header_is_not_ours_then_it_is_refused(name: str | None) -> None:
+    if name == "@localhost":
+        check_host(name, own_names("127.0.0.1"))  # user information is no part of the name
+        return
+    with pytest.raises(NotAllowed):
+        check_host(name, own_names("127.0.0.1"))
+
+
+def test_when_address_is_loopback_then_it_is_known() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.2", "example.org", "")))
+
+
+def test_when_path_is_untidy_then_it_is_tidied() -> None:
+    assert [tidy_path(path) for path in ("//v1//models/", "/", "", "/v1/x")] == ["/v1/models", "/", "/", "/v1/x"]
+
+
+def test_when_name_was_rebound_then_both_listeners_refuse(host: RunningHost) -> None:
+    for client in (host.public, host.private):
+        answer = client.get("/v1/models", headers={"host": "evil.example"})
+        assert answer.status_code == 403
+        assert "allowed hosts" in answer.json()["error"]["message"]
+
+
+def test_when_a_web_page_asks_then_it_is_refused(host: RunningHost) -> None:
+    for headers in (
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+    ):
+        answer = host.public.get("/v1/models", headers=headers)
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+    assert host.public.get("/v1/models", headers={"sec-fetch-site": "none"}).status_code == 200
+
+
+def test_when_private_token_is_missing_or_wrong_then_401(host: RunningHost) -> None:
+    for headers in ({}, {"authorization": "Bearer x"}, {"authorization": f"Basic {host.token}"}, {"x-api-key": "é"}):
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        answer = httpx.get(f"{host.address}/admin/status", headers=raw)
+        assert answer.status_code == 401
+        assert answer.json()["kind"] == "NotAuthorized"
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert httpx.get(f"{host.address}/health").status_code == 200
+
+
+def test_when_origin_is_allowed_then_it_gets_exact_answers(make_host: MakeHost) -> None:
+    host = make_host()
+    set_api(host, allowed_origins=[ORIGIN])
+    preflight = host.public.options(
+        "/v1/chat/completions",
+        headers={
+            "origin": ORIGIN,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type,x-stainless-os",
+            "access-control-request-private-network": "true",
+        },
+    )
+    assert preflight.status_code == 204
+    assert preflight.headers["access-control-allow-origin"] == ORIGIN
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    assert preflight.headers["access-control-allow-headers"] == "authorization,content-type,x-stainless-os"
+    assert preflight.headers["access-control-allow-private-network"] == "true"
+    answer = host.public.get("/v1/models", headers={"origin": ORIGIN})
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    assert answer.headers["vary"] == "Origin"
+    refused = host.public.post("/v1/chat/completions", headers={"origin": ORIGIN}, content=b"{")
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (400, ORIGIN)
+    assert host.public.get("/v1/models", headers={"origin": f"{ORIGIN}:444"}).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["*", "example.org", "https://example.org/path", "https://*.example.org"])
+def test_when_allowed_origin_cannot_be_meant_then_it_is_refused(host: RunningHost, origin: str) -> None:
+    answer = host.private.put("/admin/api", json={"enabled": True, "port": 0, "allowed_origins": [origin]})
+    assert answer.status_code == 400
+    assert answer.json()["details"]["param"] == "allowed_origins"
+
+
+def test_when_host_is_allowed_by_name_then_it_passes(make_host: MakeHost) -> None:
+    host = make_host()
+    assert host.public.get("/v1/models", headers={"host": "pc.local"}).status_code == 403
+    set_api(host, allowed_hosts=["PC.local"])
+    assert host.public.get("/v1/models", headers={"host": "pc.local:9"}).status_code == 200
+
+
+def test_when_keys_exist_then_one_of_them_is_needed(make_host: MakeHost) -> None:
+    host = make_host()
+    key = host.private.post("/admin/keys", json={"name": "first"}).json()["key"]
+    second = host.private.post("/admin/keys", json={"name": "second"}).json()["key"]
+    missing = host.public.get("/v1/models")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (401, "authentication_error")
+    assert host.public.get("/v1/models", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert host.public.get("/v1/models", headers={"authorization": f"bearer {key}"}).status_code == 200
+    assert host.public.get("/v1/models", headers={"x-api-key": second}).status_code == 200
+    assert host.public.get("/health").status_code == 200
+    assert host.public.get("/metrics").status_code == 401
+    assert key not in host.data.settings_file.read_text()
+    host.private.delete("/admin/keys/first")
+    assert host.public.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
+    assert host.private.delete("/admin/keys/first").status_code == 400
+
+
+def test_when_a_key_is_given_for_one_run_then_it_is_needed_and_not_kept(make_host: MakeHost) -> None:
+    host = make_host(api_key="my key")
+    assert host.public.get("/v1/models").status_code == 401
+    assert host.public.get("/v1/models", headers={"authorization": "Bearer my key"}).status_code == 200
+    assert host.private.get("/admin/api").json().get("keys", []) == []
+
+
+def test_when_other_machines_could_reach_it_then_a_key_is_needed(make_host: MakeHost) -> None:
+    host = make_host(api_enabled=False)
+    state = set_api(host, host="0.0.0.0")
+    assert not state["running"]
+    assert "no API key" in str(state["problem"])
+    host.private.post("/admin/keys", json={"name": "lan"})
+    state = host.private.get("/admin/api").json()
+    assert state["running"]
+    assert state["addresses"][0].startswith("http://127.0.0.1:")
+    assert httpx.get(f"{state['addresses'][0]}/health").status_code == 200
+    host.private.delete("/admin/keys/lan")
+    assert not host.private.get("/admin/api").json()["running"]
+
+
+def test_when_options_are_default_then_api_is_off_and_local() -> None:
+    assert ApiOptions() == ApiOptions(enabled=False, host="127.0.0.1", port=1234)

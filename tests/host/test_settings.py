@@ -1,0 +1,138 @@
+"""The settings file: kept, migrated, and never lost."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from runtime.errors import StorageFault
+from runtime.host import settings as settings_module
+from runtime.host.settings import (
+    MAX_REMEMBERED_MODELS,
+    MIGRATIONS,
+    SETTINGS_VERSION,
+    SettingsFile,
+    StoredKey,
+    write_atomically,
+)
+from runtime.options import ApiOptions, LoadOptions
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "settings.toml"
+
+
+def broken_copies(path: Path) -> list[Path]:
+    return list(path.parent.glob("settings.broken-*.toml"))
+
+
+def test_when_there_is_no_file_then_defaults_hold_and_nothing_is_written(path: Path) -> None:
+    file = SettingsFile(path)
+    assert file.current.api == ApiOptions()
+    assert file.problems == []
+    assert not path.exists()
+
+
+def test_when_changed_then_another_run_reads_the_same(path: Path) -> None:
+    file = SettingsFile(path)
+    api = ApiOptions(enabled=True, port=4321, allowed_origins=("https://example.org",))
+    file.change(api=api, keys=(StoredKey("k", "ab" * 32, 5.0),))
+    file.remember_load("a/b.c", LoadOptions(n_ctx=512, type_k="q8_0"))
+    again = SettingsFile(path)
+    assert again.current == file.current
+    assert again.load_options("a/b.c") == LoadOptions(n_ctx=512, type_k="q8_0")
+    assert again.load_options("other") == LoadOptions()
+    assert again.current.last_model == "a/b.c"
+    assert tomllib.loads(path.read_text())["version"] == SETTINGS_VERSION
+
+
+def test_when_keys_are_unknown_then_they_are_kept(path: Path) -> None:
+    path.write_text(
+        'version = 1\nfuture = "x"\n[api]\nport = 99\nnew_thing = [1, 2]\n[models.m]\nn_ctx = 512\nodd = 1\n'
+    )
+    file = SettingsFile(path)
+    assert file.problems == []
+    assert file.current.api.port == 99
+    file.change(last_model="m")
+    raw = tomllib.loads(path.read_text())
+    assert raw["future"] == "x"
+    assert raw["api"]["new_thing"] == [1, 2]
+    assert raw["models"]["m"] == {"odd": 1, "n_ctx": 512}
+
+
+def test_when_file_is_newer_then_its_version_is_kept(path: Path) -> None:
+    path.write_text("version = 999\n[api]\nport = 99\n")
+    file = SettingsFile(path)
+    assert file.current.api.port == 99
+    file.change(last_model="m")
+    assert tomllib.loads(path.read_text())["version"] == 999
+
+
+@pytest.mark.parametrize("content", [b"= broken", b"\xff\xfe", b"version = 'x'", b"version = -1", b"version = true"])
+def test_when_file_is_broken_then_it_is_moved_aside_and_said(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    file = SettingsFile(path)
+    assert file.current.api == ApiOptions()
+    assert "could not be read" in file.problems[0]
+    (kept,) = broken_copies(path)
+    assert kept.read_bytes() == content
+    assert kept.name in file.problems[0]
+    assert not path.exists()
+
+
+def test_when_a_section_is_wrong_then_only_that_is_left_out_and_a_copy_is_kept(path: Path) -> None:
+    path.write_text('version = 1\nlast_model = "m"\n[api]\nport = "x"\n')
+    file = SettingsFile(path)
+    assert file.current.last_model == "m"
+    assert file.current.api == ApiOptions()
+    assert "port" in file.problems[0]
+    assert len(broken_copies(path)) == 1
+    assert path.exists()
+
+
+def test_when_keys_cannot_be_read_then_the_api_stays_off(path: Path) -> None:
+    path.write_text("version = 1\n[api]\nenabled = true\n[keys]\nodd = 1\n")
+    file = SettingsFile(path)
+    assert not file.current.api.enabled
+    assert "stays off" in file.problems[0]
+
+
+def test_when_many_models_were_loaded_then_the_oldest_is_forgotten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_module, "MAX_REMEMBERED_MODELS", 3)
+    file = SettingsFile(path)
+    for name in "abcd":
+        file.remember_load(name, LoadOptions(n_ctx=512))
+    assert list(file.current.load_options) == ["b", "c", "d"]
+    assert MAX_REMEMBERED_MODELS >= 100
+
+
+def test_when_it_cannot_be_written_then_storage_fault_and_the_run_goes_on(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    file = SettingsFile(tmp_path / "settings.toml")
+    file._path = blocked / "settings.toml"
+    with pytest.raises(StorageFault, match="could not be saved"):
+        file.change(last_model="m")
+    assert file.current.last_model == "m"
+
+
+def test_when_written_privately_then_only_the_owner_reads(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "host.json"
+    write_atomically(target, b"x", private=True)
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_when_migrated_0_to_1_then_a_file_without_version_is_taken_as_it_stands(path: Path) -> None:
+    path.write_text("[api]\nport = 99\n")
+    file = SettingsFile(path)
+    assert file.current.api.port == 99
+    file.change(last_model="m")
+    assert tomllib.loads(path.read_text())["version"] == 1
+
+
+def test_when_a_migration_exists_then_it_has_a_test() -> None:
+    assert sorted(MIGRATIONS) == list(range(SETTINGS_VERSION))
+    for version in MIGRATIONS:
+        assert f"test_when_migrated_{version}_to_{version + 1}_" in Path(__file__).read_text()
