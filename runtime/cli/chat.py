@@ -115,7 +115,7 @@ def _check_folder(data: DataFolder) -> None:
 
 def _load(parsed: argparse.Namespace, data: DataFolder, link: Link, terminal: Terminal) -> str:
     """Load the model if it is not; returns its id."""
-    ready = [model for model in link.status().models if model.state == "ready"]
+    ready = [model for model in link.status().models if model.state == "ready" and _can_chat(model)]
     if not parsed.model and ready and parsed.load_options is None:
         return ready[0].id
     wanted = choose_model(Library(data), parsed.model)
@@ -131,3 +131,8 @@ def _load(parsed: argparse.Namespace, data: DataFolder, link: Link, terminal: Te
     finally:
         bar.clear()
     return loaded.id
+
+
+def _can_chat(model: LoadedModel) -> bool:
+    """False for a model that only embeds."""
+    return model.facts is None or model.facts.has_chat_template or not model.facts.can_embed

@@ -8,9 +8,9 @@ import msgspec
 import psutil
 
 from runtime.cli import exit_codes
-from runtime.cli.host_file import read_host_file
 from runtime.cli.terminal import Style, Terminal, neutralise, table
 from runtime.hardware import HardwareSampler
+from runtime.host.ownership import read_host_file
 from runtime.messages.hardware import GpuSample, HardwareSample
 from runtime.paths import DataFolder
 from runtime.units import format_bytes
@@ -18,7 +18,7 @@ from runtime.units import format_bytes
 _INTERVAL_S = 1.0
 _FIRST_SPAN_S = 0.3  # load is over a span of time, so even a single reading needs two
 _NOT_AVAILABLE = "not available"
-_CLEAR = "\x1b[H\x1b[2J"
+_HOME, _CLEAR_LINE, _CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
@@ -56,11 +56,13 @@ def _print(sample: HardwareSample, parsed: argparse.Namespace, terminal: Termina
         encoded = msgspec.json.encode(sample)
         terminal.line((encoded if parsed.watch else msgspec.json.format(encoded)).decode())
     else:
-        if parsed.watch and terminal.out_is_tty:
-            terminal.out.write(_CLEAR)
+        # Drawn over what was there, without clearing the screen first, which would flicker.
+        over = parsed.watch and terminal.out_is_tty
+        terminal.out.write(_HOME if over else "")
         for line in describe(sample, terminal):
-            terminal.line(line)
-        if parsed.watch and not terminal.out_is_tty:
+            terminal.line(line + (_CLEAR_LINE if over else ""))
+        terminal.out.write(_CLEAR_REST if over else "")
+        if parsed.watch and not over:
             terminal.line()
     terminal.out.flush()
 

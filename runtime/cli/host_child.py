@@ -7,8 +7,9 @@ import time
 from types import TracebackType
 from typing import IO, Self
 
-from runtime.cli.host_file import read_host_file, running_host
+from runtime.cli.host_file import running_host
 from runtime.errors import WorldFault
+from runtime.host.ownership import read_host_file
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
 

@@ -1,21 +1,28 @@
-"""Where the host of a data folder says it is, read without loading an HTTP client."""
+"""Which host runs on a data folder."""
 
-import msgspec
+import socket
+from urllib.parse import urlsplit
+
 import psutil
 
+from runtime.host.ownership import read_host_file
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
 
-
-def read_host_file(data: DataFolder) -> HostFile | None:
-    """The file of the running host; `None` when there is none (a host that was killed leaves its file behind)."""
-    try:
-        return msgspec.json.decode(data.host_file.read_bytes(), type=HostFile)
-    except (OSError, msgspec.DecodeError):
-        return None
+_CONNECT_TIMEOUT_S = 2.0
 
 
 def running_host(data: DataFolder) -> HostFile | None:
-    """The host of this folder, if the process its file names still lives."""
+    """The host of this folder, if it lives and listens.
+
+    A host that was killed leaves its file behind, and its process number may belong to another program since.
+    """
     host = read_host_file(data)
-    return host if host is not None and psutil.pid_exists(host.pid) else None
+    if host is None or not psutil.pid_exists(host.pid):
+        return None
+    try:
+        place = urlsplit(host.address)
+        with socket.create_connection((place.hostname or "", place.port or 0), timeout=_CONNECT_TIMEOUT_S):
+            return host
+    except (OSError, ValueError):
+        return None

@@ -19,8 +19,7 @@ class PromptLine:
         self._history_path = history_path
         self._ask = ask
         self._is_open = False
-        if sys.platform != "win32":
-            self._open_history()
+        self._open_history()
 
     def read(self, prompt: str, more_prompt: str) -> str:
         """One message; a line that ends with a backslash goes on in the next.
@@ -49,11 +48,12 @@ class PromptLine:
                 readline.write_history_file(self._history_path)
 
     def _open_history(self) -> None:
-        try:
-            import readline
-        except ImportError:  # a Python built without it
-            return
-        self._is_open = True
-        readline.set_history_length(MAX_HISTORY_LINES)
-        with contextlib.suppress(OSError):
-            readline.read_history_file(self._history_path)
+        if sys.platform != "win32":
+            try:
+                import readline
+            except ImportError:  # a Python built without it
+                return
+            self._is_open = True
+            readline.set_history_length(MAX_HISTORY_LINES)
+            with contextlib.suppress(OSError):
+                readline.read_history_file(self._history_path)

@@ -123,8 +123,8 @@ def can_load(soname: str) -> bool:
 
 
 def qt_folder() -> Path | None:
-    """Where PySide6 is installed, without importing it."""
-    spec = importlib.util.find_spec("PySide6")
+    """Where PySide6 is installed, without importing it; `None` on systems where Qt brings all it needs."""
+    spec = importlib.util.find_spec("PySide6") if sys.platform == "linux" else None
     places = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(places))) if places else None
 
@@ -161,8 +161,6 @@ def missing_libraries(
     loads: Callable[[str], bool] = can_load,
 ) -> MissingLibraries | None:
     """What this plugin would not find; `None` when nothing is missing (or this is not Linux)."""
-    if not sys.platform.startswith("linux"):
-        return None
     place = folder or qt_folder()
     if place is None:
         return None

@@ -112,7 +112,8 @@ class ProgressBar:
         percent = round(100 * min(1.0, max(0.0, fraction)))
         if percent == self._last_percent:
             return
-        terminal, label = self._terminal, neutralise(label)
+        terminal = self._terminal
+        label = neutralise(label)[: max(10, terminal.width - 20)]
         if not terminal.err_is_tty:
             if percent // 25 > max(self._last_percent, 0) // 25 or self._last_percent < 0:
                 terminal.say(f"{label} {percent} %")

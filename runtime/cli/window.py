@@ -5,11 +5,13 @@ started instead; without one of Qt's system libraries, the command that installs
 """
 
 import argparse
+import ctypes
 import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from runtime.cli import exit_codes
 from runtime.cli.terminal import Terminal
@@ -25,6 +27,28 @@ def has_display(environ: Mapping[str, str], platform: str = sys.platform) -> boo
     if not platform.startswith("linux"):
         return True
     return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", _PLATFORM))
+
+
+def silent_display(environ: Mapping[str, str]) -> str:
+    """The display that is named and does not answer; empty when it does. Qt would end the process there."""
+    first = platform_plugins(environ)[0] if sys.platform == "linux" else ""
+    if first == "wayland":
+        name = environ.get("WAYLAND_DISPLAY", "")
+        path = Path(environ.get("XDG_RUNTIME_DIR", "")) / name  # an absolute name stands for itself
+        return "" if path.is_socket() or environ.get("DISPLAY") else name
+    if first == "xcb":
+        try:
+            xlib = ctypes.CDLL("libX11.so.6")
+        except OSError:
+            return ""  # the check of the libraries says it better
+        xlib.XOpenDisplay.restype, xlib.XOpenDisplay.argtypes = ctypes.c_void_p, (ctypes.c_char_p,)
+        xlib.XCloseDisplay.argtypes = (ctypes.c_void_p,)
+        name = environ.get("DISPLAY", "")
+        display = xlib.XOpenDisplay(name.encode())
+        if not display:
+            return name
+        xlib.XCloseDisplay(display)
+    return ""
 
 
 def platform_plugins(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -46,24 +70,23 @@ def window_command(data: DataFolder) -> list[str]:
 def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:  # noqa: RET503 - execve ends it
     """Become the window, or serve where there can be none."""
     if not has_display(os.environ):
-        from runtime.cli.arguments import parse
-        from runtime.cli.serve import run as serve
-
         terminal.say("There is no display here (neither DISPLAY nor WAYLAND_DISPLAY is set), so there is no window.")
-        terminal.say("Starting `deskside serve` with the starter model instead.")
-        options = parse(["--debug", "serve"] if parsed.debug else ["serve"])
-        return serve(options, data, terminal)
+        return _serve_instead(parsed, data, terminal)
     if importlib.util.find_spec("PySide6") is None or importlib.util.find_spec(WINDOW_MODULE) is None:
         raise WorldFault(
             "The window is not installed here: PySide6 is missing.",
             hint="Install Deskside with its window, or use `deskside serve` and `deskside chat`.",
         )
     environ = dict(os.environ) | {ENV_DATA_DIR: str(data.root)}
-    plugin = usable_plugin(environ, terminal)
+    plugin = usable_plugin(environ, terminal) if sys.platform == "linux" else ""
     if plugin is None:
         return exit_codes.FAILURE
     if plugin:
         environ[_PLATFORM] = plugin
+    silent = silent_display(environ)
+    if silent:
+        terminal.say(f"The display {silent} does not answer, so there is no window.")
+        return _serve_instead(parsed, data, terminal)
     command = window_command(data)
     sys.stdout.flush()
     if sys.platform == "win32":
@@ -72,10 +95,17 @@ def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int
         os.execve(command[0], command, environ)  # noqa: S606 - our own words; the window takes this process over
 
 
+def _serve_instead(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
+    from runtime.cli.arguments import parse
+    from runtime.cli.serve import run as serve
+
+    terminal.say("Starting `deskside serve` with the starter model instead.")
+    options = parse(["--debug", "serve"] if parsed.debug else ["serve"])
+    return serve(options, data, terminal)
+
+
 def usable_plugin(environ: Mapping[str, str], terminal: Terminal) -> str | None:
     """The plugin to force, empty to leave the choice to Qt; `None` when none can work, which is then said."""
-    if not sys.platform.startswith("linux"):
-        return ""
     from runtime.cli.qt_libraries import PLUGINS, MissingLibraries, missing_libraries
 
     first: MissingLibraries | None = None

@@ -122,20 +122,37 @@ def test_when_the_usual_port_is_taken_then_another_is_proposed(tmp_path: Path) -
     assert f"--port {api.port + 1}" in check.advice
 
 
-def host_file(tmp_path: Path, pid: int) -> DataFolder:
+@pytest.fixture
+def listening() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def host_file(tmp_path: Path, pid: int, port: int) -> DataFolder:
     data = DataFolder(tmp_path)
     data.ensure()
-    data.host_file.write_bytes(msgspec.json.encode(HostFile("http://127.0.0.1:5", "t", pid, "0.1.0")))
+    host = HostFile(f"http://127.0.0.1:{port}", "very secret", pid, "0.1.0")
+    data.host_file.write_bytes(msgspec.json.encode(host))
     return data
 
 
-def test_when_a_host_runs_then_its_process_is_told_but_not_its_token(tmp_path: Path) -> None:
-    check = checks.check_host(host_file(tmp_path, os.getpid()))
+def test_when_a_host_runs_then_its_process_is_told_but_not_its_token(tmp_path: Path, listening: int) -> None:
+    check = checks.check_host(host_file(tmp_path, os.getpid(), listening))
     assert f"process {os.getpid()}" in check.found
+    assert "secret" not in check.found
 
 
-def test_when_a_killed_host_left_its_file_then_none_runs(tmp_path: Path) -> None:
-    assert checks.check_host(host_file(tmp_path, 2**22 + 1)).found == "not running"
+def test_when_a_killed_host_left_its_file_then_none_runs(tmp_path: Path, listening: int) -> None:
+    assert checks.check_host(host_file(tmp_path, 2**22 + 1, listening)).found == "not running"
+
+
+def test_when_another_program_has_the_number_of_a_killed_host_then_none_runs(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening, so that nobody else can answer there
+        data = host_file(tmp_path, os.getpid(), taken.getsockname()[1])
+        assert checks.check_host(data).found == "not running"
 
 
 def test_when_the_starter_model_is_installed_then_its_bytes_are_those_released() -> None:

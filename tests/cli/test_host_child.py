@@ -1,4 +1,5 @@
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -29,11 +30,14 @@ def test_when_no_host_runs_then_one_is_started_and_ended_with_the_block(tmp_path
 def test_when_a_host_runs_then_it_is_used_and_left_alone(tmp_path: Path) -> None:
     data = DataFolder(tmp_path)
     data.ensure()
-    file = HostFile("http://127.0.0.1:5", "token", os.getpid(), "0.1.0")
-    data.host_file.write_bytes(msgspec.json.encode(file))
-    with BorrowedHost(data) as host:
-        assert host.file == file
-        assert not host.is_ours
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        file = HostFile(f"http://127.0.0.1:{listener.getsockname()[1]}", "token", os.getpid(), "0.1.0")
+        data.host_file.write_bytes(msgspec.json.encode(file))
+        with BorrowedHost(data) as host:
+            assert host.file == file
+            assert not host.is_ours
     assert data.host_file.exists()
 
 

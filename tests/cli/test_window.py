@@ -1,11 +1,12 @@
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from runtime.cli.window import has_display, platform_plugins, window_command
+from runtime.cli.window import has_display, platform_plugins, silent_display, window_command
 from runtime.paths import DataFolder
 
 
@@ -43,6 +44,17 @@ def test_when_the_session_is_known_then_the_plugins_are_those_qt_takes(
 
 def test_when_the_window_is_started_then_it_gets_the_data_folder(tmp_path: Path) -> None:
     assert window_command(DataFolder(tmp_path)) == [sys.executable, "-m", "app", "--data-dir", str(tmp_path)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="displays of Linux")
+def test_when_the_display_does_not_answer_then_it_is_named(tmp_path: Path) -> None:
+    assert silent_display({"DISPLAY": ":9753"}) == ":9753"
+    assert silent_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
+    wayland = {"WAYLAND_DISPLAY": "wayland-7", "XDG_RUNTIME_DIR": str(tmp_path)}
+    assert silent_display(wayland) == "wayland-7"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "wayland-7"))
+        assert silent_display(wayland) == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="system libraries of Linux")
