@@ -96,7 +96,7 @@ class Speed(QObject):
     @Slot()
     def _tick(self) -> None:
         view = self.view
-        if view.now_tps is None and not view.history_tps:
+        if self._seconds[-1][0] < int(self._clock()) - HISTORY_S:
             self._timer.stop()
             self._seconds.clear()
         self.changed.emit(view)

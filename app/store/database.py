@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from app.store.faults import is_damage
-from app.store.salvage import salvage
+from app.store.salvage import TABLES, salvage
 from app.store.schema import LATEST, migrate, rebuild_search, version_of
 from runtime import units
 
@@ -58,19 +58,37 @@ def open_database(path: Path) -> Opened:
 
 
 def _open_or_recover(path: Path) -> Opened:
+    if _version_in_header(path) > LATEST:
+        return _open_beside(path)
     try:
         connection = _open_checked(path)
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         return recover(path)
-    if version_of(connection) > LATEST:
+    if version_of(connection) > LATEST:  # only its log told so far
         connection.close()
-        beside = path.with_name(f"{path.stem}.v{LATEST}{path.suffix}")
-        inner = _open_or_recover(beside)
-        return Opened(inner.connection, inner.path, inner.incident or "newer", inner.aside or path, inner.n_recovered)
+        return _open_beside(path)
     migrate(connection)
     return Opened(connection, path)
+
+
+def _open_beside(path: Path) -> Opened:
+    inner = _open_or_recover(path.with_name(f"{path.stem}.v{LATEST}{path.suffix}"))
+    return Opened(inner.connection, inner.path, inner.incident or "newer", inner.aside or path, inner.n_recovered)
+
+
+def _version_in_header(path: Path) -> int:
+    """`user_version` without opening the database, which would write to it.
+
+    Source: https://sqlite.org/fileformat.html, 1.3: four bytes, big-endian, at offset 60.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+    except FileNotFoundError:
+        return 0
+    return int.from_bytes(header[60:64]) if header.startswith(b"SQLite format 3\0") and len(header) == 64 else 0  # noqa: PLR2004
 
 
 def recover(path: Path) -> Opened:
@@ -119,15 +137,22 @@ def _open_checked(path: Path) -> sqlite3.Connection:
     was_closed_cleanly = not log_path.exists() or log_path.stat().st_size == 0
     connection = _connect(path)
     try:
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not was_closed_cleanly:
-            verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            if verdict != "ok":
-                _raise_damage(verdict)
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if not was_closed_cleanly and tables.issuperset(TABLES) and not are_tables_sound(connection):
+            _raise_damage("a check found damage")
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def are_tables_sound(connection: sqlite3.Connection) -> bool:
+    """Whether what a person made is whole; the search index, which can be built anew, is not looked at."""
+    try:
+        verdicts = [connection.execute(f"PRAGMA quick_check({table})").fetchone()[0] for table in TABLES]
+    except sqlite3.DatabaseError:
+        return False
+    return all(verdict == "ok" for verdict in verdicts)
 
 
 def _raise_damage(verdict: str) -> None:

@@ -34,11 +34,6 @@ def is_damage(error: sqlite3.Error) -> bool:
     return primary_code(error) in _DAMAGED
 
 
-def is_index_damage(error: sqlite3.Error) -> bool:
-    """Whether only the search index is damaged; it can be built anew from the texts."""
-    return int(getattr(error, "sqlite_errorcode", 0)) == sqlite3.SQLITE_CORRUPT_VTAB
-
-
 def fault_of(error: sqlite3.Error, path: Path) -> RuntimeFault:
     """The world's fault (disk full, damaged, locked) as `StorageFault`, anything else as `BugFault`."""
     reason = _WORLD.get(primary_code(error))

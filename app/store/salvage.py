@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.store.transaction import transaction
+from app.title import title_from
 
 TABLES = ("conversation", "message", "preset")
 
@@ -17,7 +18,8 @@ def salvage(damaged: Path, target: sqlite3.Connection) -> int:
     """Copy every readable row into `target`, which has the newest tables and is empty.
 
     A table is read forwards up to the first damaged page and backwards down to the last one, so what is lost lies
-    between. Messages without their conversation get one of their own; those without their parent become first ones.
+    between. Messages without their conversation get one of their own, titled anew; those without their parent become
+    first ones.
 
     Returns:
         Number of conversations in `target` afterwards.
@@ -82,3 +84,12 @@ def _join_loose_ends(target: sqlite3.Connection) -> None:
     target.execute(
         "UPDATE message SET parent_id = NULL WHERE parent_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM message)"
     )
+    untitled = target.execute(
+        """
+        SELECT c.id, (SELECT content FROM message WHERE conversation_id = c.id AND role = 'user' ORDER BY seq LIMIT 1)
+        FROM conversation c WHERE c.title = ''
+        """
+    ).fetchall()
+    for conversation_id, question in untitled:
+        title = title_from(question or "")
+        target.execute("UPDATE conversation SET title = ? WHERE id = ?", (title, conversation_id))

@@ -11,8 +11,8 @@ from typing import Self
 import msgspec
 
 from app.store.codec import decode_failure, decode_options, decode_stats, encode
-from app.store.database import Opened, close_database, open_database, recover
-from app.store.faults import fault_of, is_damage, is_index_damage
+from app.store.database import Opened, are_tables_sound, close_database, open_database, recover
+from app.store.faults import fault_of, is_damage
 from app.store.records import BUSY_STATES, ConversationChange, ConversationRecord, FoundRow, MessageRecord, Preset
 from app.store.schema import rebuild_search
 from app.store.search import find_conversations
@@ -64,6 +64,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._opened = open_database(path)
+        self._has_rebuilt_search = False
         self._incidents: list[Opened] = [self._opened] if self._opened.incident else []
 
     def __enter__(self) -> Self:
@@ -90,18 +91,17 @@ class Store:
     def repair(self, error: sqlite3.Error) -> bool:
         """After an error: put the file right if it is damaged. True when trying again makes sense."""
         path = self._opened.path
-        if path is None:
+        if path is None or not is_damage(error):
             return False
         with self._guard() as connection:
-            if is_index_damage(error):
+            if not self._has_rebuilt_search and are_tables_sound(connection):
+                self._has_rebuilt_search = True
                 rebuild_search(connection)
-                return True
-            if is_damage(error):
+            else:
                 connection.close()
                 self._opened = recover(path)
                 self._incidents.append(self._opened)
-                return True
-        return False
+        return True
 
     # --- conversations
 

@@ -508,7 +508,7 @@ def test_when_an_answer_streams_then_it_is_on_disk_within_a_second(desk: Desk, f
 
     def look() -> bool:
         desk.store.submit(lambda store: store.messages(conversation_id), found.append)
-        return any(("one", "generating") == (one.content, one.state) for messages in found for one in messages)
+        return any((one.content, one.state) == ("one", "generating") for messages in found for one in messages)
 
     wait(look)
 
