@@ -14,7 +14,7 @@ def model_id(stem: str) -> str:
 
     Dots stay between digits (`qwen2.5`). A name without any such character gives "".
     """
-    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", stem.casefold()).encode("ascii", "ignore").decode()
     plain = re.sub(r"(?<!\d)\.|\.(?!\d)", "-", plain)
     plain = re.sub(r"[^a-z0-9._-]+", "-", plain)
     return re.sub(r"-{2,}", "-", plain).strip("-._")[:MAX_ID_CHARS]
