@@ -72,17 +72,21 @@ def describe(sample: HardwareSample, terminal: Terminal) -> Iterator[str]:
     cpu, memory = sample.cpu, sample.memory
     yield terminal.paint(neutralise(cpu.name) or "Processor", "bold")
     yield from _rows(
-        ("cores", f"{_number(cpu.cores_physical)} ({_number(cpu.cores_logical)} threads)"),
+        ("cores", _number(cpu.cores_physical)),
+        ("threads", _number(cpu.cores_logical)),
         ("load", _number(cpu.utilisation_percent, " %")),
         ("clock", _number(cpu.frequency_mhz, " MHz")),
         ("temperature", _number(cpu.temperature_c, " °C")),
     )
-    used = memory.total_bytes - memory.available_bytes if memory.total_bytes and memory.available_bytes else None
+    total, available = memory.total_bytes, memory.available_bytes
+    used = None if total is None or available is None else total - available
     yield terminal.paint("Memory", "bold")
     yield from _rows(
-        ("in use", f"{format_bytes(used)} of {format_bytes(memory.total_bytes)}"),
+        ("in use", f"{format_bytes(used)} of {format_bytes(total)}"),
         ("by Deskside", "nothing runs" if memory.ours_bytes is None else format_bytes(memory.ours_bytes)),
-        ("swap", f"{format_bytes(memory.swap_used_bytes)} of {format_bytes(memory.swap_total_bytes)}"),
+        ("swap", f"{format_bytes(memory.swap_used_bytes)} of {format_bytes(memory.swap_total_bytes)}")
+        if memory.swap_total_bytes
+        else ("swap", "none"),
     )
     for gpu in sample.gpus:
         yield from _gpu_lines(gpu, terminal)

@@ -13,6 +13,7 @@ from runtime.cli import exit_codes
 from runtime.cli.arguments import ENV_API_KEY
 from runtime.cli.terminal import ProgressBar, Terminal, neutralise
 from runtime.errors import Failure, ModelNotFound, RuntimeFault, from_failure
+from runtime.host.access import is_loopback
 from runtime.host.config import HostConfig, HostReady
 from runtime.library.folder import Library
 from runtime.messages.api import HostEvent, InstalledModel, LoadedModel, ModelChanged, Notice
@@ -94,13 +95,13 @@ class ServeScreen:
         if ready.api.running and ready.api.addresses:
             self._base = ready.api.addresses[0]
             return
-        hint = "" if self._key else "Add --api-key KEY, or listen on 127.0.0.1."
-        in_use = port_in_use(*self._bind)
-        if in_use:
+        host, port = self._bind
+        self.code, hint = exit_codes.FAILURE, ""
+        if port_in_use(host, port):
             self.code = exit_codes.PORT_IN_USE
-            hint = f"End the program that uses it, or choose another: deskside serve --port {self._bind[1] + 1}"
-        else:
-            self.code = exit_codes.FAILURE
+            hint = f"For example: deskside serve --port {port + 1}"
+        elif not self._key and not ready.api.keys and not is_loopback(host):
+            hint = f"With a key: deskside serve --host {host} --api-key KEY"
         self._terminal.error(ready.api.problem or "The API could not be turned on.", hint)
         _end_host()
 

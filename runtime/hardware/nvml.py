@@ -114,13 +114,23 @@ class Nvml:
         try:
             return called(*arguments)
         except self._lib.NVMLError as error:
-            if error.value in self._trouble:
+            if error.value in self._trouble and not self._answers_otherwise(error.value, arguments):
                 raise GpuTrouble(self._trouble[error.value]) from error
             self._tell_once(function, error)
         except (self._lib.NVMLLibraryMismatchError, OSError, ValueError, TypeError, AttributeError) as error:
             # A structure newer or older than the driver's, or text that is not UTF-8.
             self._tell_once(function, error)
         return None
+
+    def _answers_otherwise(self, code: int, arguments: tuple[object, ...]) -> bool:
+        """Some cards answer "unknown error" to one sensor they lack and work well: then a plain call succeeds."""
+        if code != self._lib.NVML_ERROR_UNKNOWN or not arguments:
+            return False
+        try:
+            self._lib.nvmlDeviceGetMemoryInfo(arguments[0])
+        except (self._lib.NVMLError, OSError, TypeError, ValueError):
+            return False
+        return True
 
     def _tell_once(self, function: str, error: Exception) -> None:
         if function not in self._told:

@@ -1,9 +1,10 @@
 """Builds the files of a graphics card as Linux shows them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def write(folder: Path, files: dict[str, str | bytes]) -> None:
+def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -137,6 +137,21 @@ def test_when_a_gpu_is_lost_from_the_start_then_it_is_listed_with_its_problem(st
     assert answer.gpus[1].utilisation_percent == 73
 
 
+def test_when_one_sensor_answers_unknown_error_then_only_that_reading_is_missing(start_nvidia: Start) -> None:
+    gpu = start_nvidia(state=("unknown_fan 0 1",)).read().gpus[0]
+    assert gpu.problem == ""
+    assert gpu.fan_percent is None
+    assert gpu.temperature_c == 64
+
+
+def test_when_every_call_answers_unknown_error_then_the_gpu_has_a_problem(nvidia: StubbedNvidia) -> None:
+    nvidia.read()
+    nvidia.set_state("unknown 0 1")
+    answer = read_until(nvidia, lambda answer: bool(answer.gpus[0].problem))
+    assert "unknown error" in answer.gpus[0].problem
+    assert answer.gpus[1].problem == ""
+
+
 def test_when_a_gpu_vanishes_from_the_list_then_it_says_so(nvidia: StubbedNvidia) -> None:
     nvidia.read()
     nvidia.set_state("count 0 1", "lost 1")

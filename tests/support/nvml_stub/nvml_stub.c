@@ -18,6 +18,7 @@ enum {
     DRIVER_NOT_LOADED = 9,
     GPU_IS_LOST = 15,
     VERSION_MISMATCH = 18,
+    UNKNOWN = 999,
 };
 
 #define GPUS 2
@@ -65,6 +66,7 @@ static int check(const Device *device, int optional) {
     if (stall_ms) usleep((useconds_t)(stall_ms * 1000));
     if (fact("lost", index, 0, NULL, 0)) lost_until_restart[index] = 1;
     if (lost_until_restart[index]) return GPU_IS_LOST;
+    if (fact("unknown", index, 0, NULL, 0)) return UNKNOWN;
     if (optional && fact("unsupported", index, 0, NULL, 0)) return NOT_SUPPORTED;
     return OK;
 }
@@ -266,6 +268,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, unsigned long long *m
 
 int nvmlDeviceGetNumFans(Device *device, unsigned *count) {
     CHECKED(device, 1);
+    if (fact("unknown_fan", device->index, 0, NULL, 0)) return UNKNOWN;
     *count = 2;
     return OK;
 }
