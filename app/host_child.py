@@ -11,12 +11,14 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 MAX_LINES = 200
 MAX_LINE_BYTES = 2000
+LAST_WORDS_S = 0.5
 
 
 class HostChild:
@@ -30,6 +32,8 @@ class HostChild:
         self._process: subprocess.Popen[bytes] | None = None
         self._problem = ""
         self._is_let_go = False
+        self._is_drained = False
+        self._ended_s: float | None = None
         # A daemon: with the API kept on, the host's standard error stays open beyond this process's end.
         self._thread = threading.Thread(target=self._listen, name="host output", daemon=True)
         self._thread.start()
@@ -51,8 +55,18 @@ class HostChild:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is over (or could not be made). Asks the system; returns at once."""
-        return bool(self._problem) or (self._process is not None and self._process.poll() is not None)
+        """Whether the process is over (or could not be made). Asks the system; returns at once.
+
+        Its last words are waited for up to `LAST_WORDS_S`: a worker may hold the other end of standard error a moment
+        longer.
+        """
+        if self._problem:
+            return True
+        if self._process is None or self._process.poll() is None:
+            return False
+        if self._ended_s is None:
+            self._ended_s = time.monotonic()
+        return self._is_drained or time.monotonic() - self._ended_s > LAST_WORDS_S
 
     @property
     def exit_code(self) -> int | None:
@@ -96,6 +110,7 @@ class HostChild:
             with contextlib.suppress(OSError, ValueError), process.stderr as stream:
                 while raw := stream.readline(MAX_LINE_BYTES):
                     self._lines.append(raw.decode(errors="replace").rstrip())
+        self._is_drained = True
         process.wait()
         with contextlib.suppress(OSError):
             self._last_words_path.write_text("\n".join(self._lines), encoding="utf-8")
