@@ -174,12 +174,20 @@ class ReasoningParser:
             self._state = _State.AFTER
         else:
             # What may be the beginning of the tag waits, and so does the white space before it.
-            n_partial = next(
-                (n for n in range(min(len(self._close) - 1, len(data)), 0, -1) if data.endswith(self._close[:n])), 0
-            )
+            n_partial = self._partial_close(data)
             thought = data[: len(data) - n_partial].rstrip()
             self._held = data[len(thought) :]
         if thought:
             self._has_reasoning = True
             pieces.append(("reasoning", thought))
         return rest
+
+    def _partial_close(self, data: str) -> int:
+        """How many characters at the end may be the beginning of the closing tag."""
+        tail = data[1 - len(self._close) :]
+        at = tail.find(self._close[0])
+        while at >= 0:
+            if self._close.startswith(tail[at:]):
+                return len(tail) - at
+            at = tail.find(self._close[0], at + 1)
+        return 0

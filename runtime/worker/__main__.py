@@ -10,17 +10,12 @@ import logging
 import signal
 import sys
 
-SWITCH_INTERVAL_S = 0.0005
-"""The engine thread waits this long at most for the interpreter lock when llama.cpp returns; Python's own 5 ms
-would be felt on every token as soon as a template is being rendered."""
-
 
 def main() -> None:
     """Set the process up and serve."""
     faulthandler.enable()
     # Ctrl-C in a terminal reaches all its processes; the host decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
     )

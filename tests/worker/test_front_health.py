@@ -2,6 +2,8 @@ import queue
 import threading
 import time
 
+import pytest
+
 from runtime.messages.ipc import Health
 from runtime.scheduler.types import EngineFigures
 from runtime.worker.health import HealthReporter
@@ -14,14 +16,14 @@ def test_figures_when_read_then_the_share_is_that_of_the_last_work_done() -> Non
     assert reporter.read().decode_share == 0.0
     figures.busy_s, figures.decode_s, figures.last_step_at = 10.0, 9.8, time.monotonic() - 3
     health = reporter.read()
-    assert health.decode_share == 0.98
+    assert health.decode_share == pytest.approx(0.98)
     assert 3 <= health.step_age_s < 10
     assert (health.active, health.waiting, health.kv_used, health.kv_total) == (2, 1, 10, 100)
     assert health.step_limit_s == 31.0
     assert health.resident_bytes > 1_000_000
-    assert reporter.read().decode_share == 0.98
+    assert reporter.read().decode_share == pytest.approx(0.98)
     figures.busy_s, figures.decode_s = 11.0, 10.3
-    assert round(reporter.read().decode_share, 6) == 0.5
+    assert reporter.read().decode_share == pytest.approx(0.5)
 
 
 def test_engine_that_never_stepped_when_read_then_has_no_age() -> None:
