@@ -80,13 +80,14 @@ def describe(sample: HardwareSample, terminal: Terminal) -> Iterator[str]:
     )
     total, available = memory.total_bytes, memory.available_bytes
     used = None if total is None or available is None else total - available
+    swap = f"{format_bytes(memory.swap_used_bytes)} of {format_bytes(memory.swap_total_bytes)}"
+    if not memory.swap_total_bytes:
+        swap = _NOT_AVAILABLE if memory.swap_total_bytes is None else "none"
     yield terminal.paint("Memory", "bold")
     yield from _rows(
         ("in use", f"{format_bytes(used)} of {format_bytes(total)}"),
         ("by Deskside", "nothing runs" if memory.ours_bytes is None else format_bytes(memory.ours_bytes)),
-        ("swap", f"{format_bytes(memory.swap_used_bytes)} of {format_bytes(memory.swap_total_bytes)}")
-        if memory.swap_total_bytes
-        else ("swap", "none"),
+        ("swap", swap),
     )
     for gpu in sample.gpus:
         yield from _gpu_lines(gpu, terminal)

@@ -167,7 +167,7 @@ def write_new(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         try:
             os.link(part, path)  # unlike a rename it fails when the name is taken
-        except (AttributeError, NotImplementedError, PermissionError, OSError) as error:
+        except (AttributeError, NotImplementedError, OSError) as error:
             if path.exists() or isinstance(error, FileExistsError):
                 raise FileExistsError(str(path)) from None
             part.replace(path)  # a file system without links

@@ -35,6 +35,7 @@ def test_when_two_gpus_answer_then_every_reading_is_there(nvidia: StubbedNvidia)
     assert first.driver == "580.95.05"
     assert (first.utilisation_percent, first.memory_utilisation_percent) == (73, 41)
     assert (first.temperature_c, first.temperature_limit_c) == (64, 83)
+    assert (first.memory_temperature_c, second.memory_temperature_c) == (78, None)
     assert (first.power_w, first.power_limit_w) == (212.5, 350)
     assert (first.clock_mhz, first.clock_max_mhz) == (1740, 2100)
     assert (first.memory_clock_mhz, first.memory_clock_max_mhz) == (9501, 9751)

@@ -27,7 +27,6 @@ enum {
 typedef struct { int index; } Device;
 
 static Device devices[GPUS] = {{0}, {1}};
-static Device slices[2] = {{MIG_BASE}, {MIG_BASE + 1}};
 static int started = 0;
 static int lost_until_restart[GPUS] = {0, 0};
 
@@ -226,6 +225,22 @@ int nvmlDeviceGetGraphicsRunningProcesses_v2(Device *device, unsigned *count, Pr
     return processes(device, "graphics", count, list);
 }
 
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency_us;
+    int value_type, code;
+    union { double number; unsigned whole; unsigned long long large; } value;
+} FieldValue;
+
+int nvmlDeviceGetFieldValues(Device *device, int count, FieldValue *values) {
+    CHECKED(device, 1);
+    for (int i = 0; i < count; i++) {
+        values[i].code = values[i].field == 82 && device->index == 0 ? OK : NOT_SUPPORTED;
+        values[i].value.whole = 78;
+    }
+    return OK;
+}
+
 #ifdef OLD_DRIVER
 
 int nvmlDeviceGetFanSpeed(Device *device, unsigned *percent) {
@@ -292,6 +307,8 @@ int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
     *current = *pending = fact("mig", device->index, 0, NULL, 0) ? 1 : 0;
     return OK;
 }
+
+static Device slices[2] = {{MIG_BASE}, {MIG_BASE + 1}};
 
 int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) {
     CHECKED(device, 1);
