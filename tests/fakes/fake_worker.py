@@ -21,6 +21,7 @@ think               reasoning, then content
 die                 two words, then SIGKILL to itself
 exit                two words, a line on standard error, then exit code 3
 hang                one word, then health that says the engine is stuck
+freeze              stops its own process (SIGSTOP)
 silence             nothing at all, until cancelled
 garbage             a frame that is no message
 busy                `Failed` with Busy, retry after 7 s
@@ -193,7 +194,7 @@ class FakeWorker:
         except OSError:
             return  # the host is gone
 
-    def _answer(self, request: Generate, text: str, cancelled: threading.Event) -> None:  # noqa: C901
+    def _answer(self, request: Generate, text: str, cancelled: threading.Event) -> None:  # noqa: C901, PLR0912
         words = text.split()
         match words:
             case ["say", count]:
@@ -215,6 +216,8 @@ class FakeWorker:
             case ["hang"]:
                 self._words(request, 1)
                 self._stuck = True
+            case ["freeze"]:
+                os.kill(os.getpid(), signal.SIGSTOP)
             case ["silence"]:
                 cancelled.wait()
                 self._finish(request, 0, ("cancelled",))

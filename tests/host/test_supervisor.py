@@ -146,6 +146,17 @@ def test_when_engine_is_stuck_then_it_is_replaced(make_host: MakeHost) -> None:
     assert content(ask(host, "again")) == "echo: again"
 
 
+def test_when_process_is_frozen_then_it_is_replaced(make_host: MakeHost) -> None:
+    host = make_host(policy=RestartPolicy(backoff_s=(0.01,), silent_limit_s=2.0))
+    ask(host, "x")
+    pid = pid_of(host)
+    answer = ask(host, "freeze")
+    assert answer.status_code == 503
+    assert "has not reported for 2 s" in error(answer)
+    assert not psutil.pid_exists(pid)
+    assert content(ask(host, "again")) == "echo: again"
+
+
 def test_when_it_dies_again_and_again_then_it_is_left_stopped_until_loaded(make_host: MakeHost) -> None:
     host = make_host(policy=RestartPolicy(most=2, backoff_s=(0.01,)))
     for _ in range(3):

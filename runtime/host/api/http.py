@@ -111,14 +111,15 @@ class WatchedResponse(Response):
     handlers do that).
     """
 
-    def __init__(self, work: Callable[[Send], Awaitable[None]]) -> None:
+    def __init__(self, work: Callable[[Send], Awaitable[None]], *, slow_reader_s: float = SLOW_READER_S) -> None:
         super().__init__()
         self._work = work
+        self._slow_reader_s = slow_reader_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve. Part of ASGI."""
         del scope
-        working = asyncio.ensure_future(self._work(_impatient(send)))
+        working = asyncio.ensure_future(self._work(_impatient(send, self._slow_reader_s)))
         watching = asyncio.create_task(_until_disconnect(receive), name="watch for disconnect")
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,10 +132,10 @@ class WatchedResponse(Response):
             working.result()
 
 
-def _impatient(send: Send) -> Send:
+def _impatient(send: Send, patience_s: float) -> Send:
     async def send_or_leave(message: Message) -> None:
         try:
-            async with asyncio.timeout(SLOW_READER_S):
+            async with asyncio.timeout(patience_s):
                 await send(message)
         except (TimeoutError, OSError):
             raise ClientGone from None
@@ -183,15 +184,15 @@ class EventStream:
 T = TypeVar("T")
 
 
-async def with_comments(awaited: Awaitable[T], stream: EventStream) -> T:
-    """Await something while the stream gets a comment after each `KEEP_ALIVE_S`.
+async def with_comments(awaited: Awaitable[T], stream: EventStream, every_s: float = KEEP_ALIVE_S) -> T:
+    """Await something while the stream gets a comment after each `every_s`.
 
     Raises:
         ClientGone: the client left or reads nothing.
     """
     waiting = asyncio.ensure_future(awaited)
     try:
-        while not (await asyncio.wait({waiting}, timeout=KEEP_ALIVE_S))[0]:
+        while not (await asyncio.wait({waiting}, timeout=every_s))[0]:
             await stream.write(COMMENT)
         return waiting.result()
     finally:

@@ -24,9 +24,10 @@ from runtime.host.api.http import (
 )
 from runtime.host.api.openai_answer import (
     FINGERPRINT,
+    ChatCompletion,
     Chunks,
-    Completion,
     Gathered,
+    TextCompletion,
     UsageShape,
     added_up,
     error_event,
@@ -173,7 +174,7 @@ class OpenAiRoutes:
 
     async def _whole(
         self, ticket: Ticket, ask: ChatAsk | CompletionAsk, build: Callable[[str], list[Generate]]
-    ) -> Completion:
+    ) -> ChatCompletion | TextCompletion:
         parts = build(ticket.request_id)
         place = {part.request_id: index * ask.options.n for index, part in enumerate(parts)}
         gathered = [Gathered() for _ in range(len(parts) * ask.options.n)]
@@ -187,23 +188,19 @@ class OpenAiRoutes:
                     elif isinstance(message, Finished):
                         finished[place[message.request_id]] = message
         usage, timings = added_up(list(finished.values()))
-        chat = isinstance(ask, ChatAsk)
-        choices = []
-        for first, end in sorted(finished.items()):
-            for offset, reason in enumerate(end.reasons):
-                index = first + offset
-                shape = gathered[index].chat_choice if chat else gathered[index].text_choice
-                choices.append(shape(index, reason, logprobs=ask.options.logprobs))
-        return Completion(
-            id=ticket.request_id,
-            object="chat.completion" if chat else "text_completion",
-            created=ticket.created_s,
-            model=ticket.model,
-            choices=tuple(choices),
-            usage=usage_shape(usage),
-            timings=timings_shape(usage, timings),
-            system_fingerprint=FINGERPRINT,
-        )
+        ends = [
+            (first + offset, reason)
+            for first, end in sorted(finished.items())
+            for offset, reason in enumerate(end.reasons)
+        ]
+        told, times = usage_shape(usage), timings_shape(usage, timings)
+        logprobs = ask.options.logprobs
+        key, made, model = ticket.request_id, ticket.created_s, ticket.model
+        if isinstance(ask, ChatAsk):
+            chat = tuple(gathered[index].chat_choice(index, reason, logprobs=logprobs) for index, reason in ends)
+            return ChatCompletion(key, "chat.completion", made, model, chat, told, times, FINGERPRINT)
+        text = tuple(gathered[index].text_choice(index, reason, logprobs=logprobs) for index, reason in ends)
+        return TextCompletion(key, "text_completion", made, model, text, told, times, FINGERPRINT)
 
     async def _stream(
         self, ticket: Ticket, ask: ChatAsk | CompletionAsk, build: Callable[[str], list[Generate]], send: Send

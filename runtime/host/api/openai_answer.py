@@ -89,28 +89,45 @@ class _ChatAnswerMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning_content: str = ""
 
 
-class _ChatChoice(msgspec.Struct, frozen=True):
+class ChatChoice(msgspec.Struct, frozen=True):
+    """One choice of a chat answer."""
+
     index: int
     message: _ChatAnswerMessage
     logprobs: _ChatLogprobs | None
     finish_reason: str
 
 
-class _TextChoice(msgspec.Struct, frozen=True):
+class TextChoice(msgspec.Struct, frozen=True):
+    """One choice of a legacy answer."""
+
     index: int
     text: str
     logprobs: _LegacyLogprobs | None
     finish_reason: str
 
 
-class Completion(msgspec.Struct, frozen=True):
-    """A whole answer of /v1/chat/completions or /v1/completions."""
+class ChatCompletion(msgspec.Struct, frozen=True):
+    """A whole answer of /v1/chat/completions."""
 
     id: str
     object: str
     created: int
     model: str
-    choices: tuple[_ChatChoice | _TextChoice, ...]
+    choices: tuple[ChatChoice, ...]
+    usage: UsageShape
+    timings: TimingsShape
+    system_fingerprint: str
+
+
+class TextCompletion(msgspec.Struct, frozen=True):
+    """A whole answer of /v1/completions."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: tuple[TextChoice, ...]
     usage: UsageShape
     timings: TimingsShape
     system_fingerprint: str
@@ -247,15 +264,15 @@ class Gathered:
         else:
             self.reasoning.append(delta.text)
 
-    def chat_choice(self, index: int, reason: FinishReason, *, logprobs: bool) -> _ChatChoice:
+    def chat_choice(self, index: int, reason: FinishReason, *, logprobs: bool) -> ChatChoice:
         """As a chat choice."""
         message = _ChatAnswerMessage("assistant", "".join(self.content), None, "".join(self.reasoning))
-        return _ChatChoice(index, message, chat_logprobs(self.logprobs) if logprobs else None, _REASONS[reason])
+        return ChatChoice(index, message, chat_logprobs(self.logprobs) if logprobs else None, _REASONS[reason])
 
-    def text_choice(self, index: int, reason: FinishReason, *, logprobs: bool) -> _TextChoice:
+    def text_choice(self, index: int, reason: FinishReason, *, logprobs: bool) -> TextChoice:
         """As a legacy choice."""
         told = legacy_logprobs(self.logprobs, 0) if logprobs else None
-        return _TextChoice(index, "".join(self.content), told, _REASONS[reason])
+        return TextChoice(index, "".join(self.content), told, _REASONS[reason])
 
 
 def added_up(finished: Sequence[Finished]) -> tuple[Usage, Timings]:

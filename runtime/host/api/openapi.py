@@ -10,7 +10,7 @@ from runtime.errors import Failure
 from runtime.host.api.health import Health
 from runtime.host.api.http import json_answer
 from runtime.host.api.openai import EmbeddingList, ModelCard, ModelList
-from runtime.host.api.openai_answer import Completion, ErrorShape
+from runtime.host.api.openai_answer import ChatCompletion, ErrorShape, TextCompletion
 from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
 from runtime.messages.api import (
     ApiState,
@@ -58,9 +58,9 @@ OPERATIONS = (
         "/v1/chat/completions",
         "Chat. With `stream`, server-sent events of chunks and `[DONE]`. Unknown fields are ignored.",
         ChatBody,
-        Completion,
+        ChatCompletion,
     ),
-    Operation("post", "/v1/completions", "Plain completion; streams as chat does.", CompletionBody, Completion),
+    Operation("post", "/v1/completions", "Plain completion; streams as chat does.", CompletionBody, TextCompletion),
     Operation("post", "/v1/embeddings", "Vectors of texts.", EmbeddingBody, EmbeddingList),
     Operation("get", "/admin/status", "The host at a glance.", answer=Status),
     Operation("get", "/admin/events", "Snapshot and changes.", answer=HostEvent, content=EVENTS),
@@ -77,7 +77,7 @@ OPERATIONS = (
     Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
     Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),
     Operation("post", "/admin/shutdown", "End the host.", status=204),
-    Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, object]),
+    Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, Any]),
 )
 
 
