@@ -21,7 +21,7 @@ import msgspec
 
 from runtime import __version__
 from runtime.hardware import HardwareSampler
-from runtime.messages.hardware import HardwareSample
+from runtime.messages.hardware import HardwareSample, Vendor
 from runtime.options import ApiOptions
 from runtime.paths import DataFolder
 from runtime.probe.report import EngineReport
@@ -38,6 +38,15 @@ _MAX_NAMED = 5
 
 _CPU_FEATURES: Mapping[str, str] = {"AVX": "avx", "AVX2": "avx2", "FMA": "fma", "F16C": "f16c", "AVX512": "avx512f"}
 """What llama.cpp calls a feature, and what Linux's /proc/cpuinfo does."""
+
+
+_GPU_DEFINES: Mapping[Vendor, str] = {
+    "nvidia": "-DGGML_CUDA=ON",
+    "amd": "-DGGML_VULKAN=ON",
+    "intel": "-DGGML_VULKAN=ON",
+    "apple": "-DGGML_METAL=ON",
+}
+"""What llama.cpp is compiled with for a maker's GPUs; `installers/bootstrap.py` reads the variable."""
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -183,7 +192,7 @@ def check_gpus(sample: HardwareSample, engine: EngineReport | None) -> Iterator[
                 f"GPU {gpu.index}",
                 "note",
                 f"{found}; the installed llama.cpp was built without support for it",
-                "Models run on the processor until llama.cpp is built for this GPU.",
+                _build_advice(gpu.vendor),
             )
         else:
             yield Check(f"GPU {gpu.index}", "ok", found)
@@ -192,6 +201,13 @@ def check_gpus(sample: HardwareSample, engine: EngineReport | None) -> Iterator[
         yield Check("GPU", "ok", named or "none found; models run on the processor")
     for note in sample.notes:
         yield Check("Readings", "note", note)
+
+
+def _build_advice(vendor: Vendor) -> str:
+    define = _GPU_DEFINES.get(vendor)
+    if define is None:
+        return "Models run on the processor."
+    return f"Models run on the processor. To use the GPU: DESKSIDE_CMAKE_ARGS={define} make setup"
 
 
 # --- the window -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Start-up is short because each command's module is loaded only when it is called
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     terminal = Terminal()
+    if not parsed.debug:
+        # What is logged is for log files; what a person must know is said by the commands themselves.
+        logging.getLogger().addHandler(logging.NullHandler())
     try:
         code = _dispatch(parsed, terminal)
         sys.stdout.flush()

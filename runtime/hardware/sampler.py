@@ -92,9 +92,11 @@ class HardwareSampler:
                 notes.append(f"Reading {vendor} GPUs failed: {gpu_lane.error}.")
         self._cpu.wait(until)
         self._memory.wait(until)
+        cpu = self._cpu.latest or CpuSample()
+        notes += system_notes(cpu)
         return HardwareSample(
             at_s=now(),
-            cpu=self._cpu.latest or CpuSample(),
+            cpu=cpu,
             memory=self._memory.latest or MemorySample(),
             gpus=tuple(gpus),
             notes=tuple(notes),
@@ -117,6 +119,13 @@ class HardwareSampler:
         except RuntimeError as error:  # a set that changed while it was read
             _log.debug("The list of our processes could not be read: %s", error)
             return ()
+
+
+def system_notes(cpu: CpuSample, platform: str = sys.platform) -> tuple[str, ...]:
+    """Why the processor's temperature is missing, where that is for the whole system."""
+    if cpu.temperature_c is not None or platform != "win32":
+        return ()  # macOS: told with the GPU's; Linux: a machine without the sensor, as virtual ones are
+    return ("Windows tells the processor's temperature only to drivers with administrator rights.",)
 
 
 def _readers_of_this_system(

@@ -77,6 +77,7 @@ def test_when_a_gpu_cannot_be_used_by_the_engine_then_a_note_says_so() -> None:
     (check,) = checks.check_gpus(sample(gpu), engine(CPU))
     assert check.state == "note"
     assert "without support" in check.found
+    assert "GGML_CUDA=ON" in check.advice
     (check,) = checks.check_gpus(sample(gpu), engine(CPU, CUDA))
     assert check.state == "ok"
     assert "driver 580.1" in check.found

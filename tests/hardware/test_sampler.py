@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from runtime.hardware import HardwareSampler
-from runtime.messages.hardware import HardwareSample
+from runtime.hardware.sampler import system_notes
+from runtime.messages.hardware import CpuSample, HardwareSample
 from tests.hardware.sysfs_tree import add_card
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads sysfs")
@@ -59,6 +60,12 @@ def test_when_sampled_again_then_it_takes_a_few_milliseconds(sampler: HardwareSa
     sampler.sample()
     fastest_s = min(_timed(sampler) for _ in range(5))
     assert fastest_s < 0.1
+
+
+def test_when_windows_hides_the_processors_temperature_then_a_note_says_why() -> None:
+    assert "administrator" in system_notes(CpuSample(), "win32")[0]
+    assert system_notes(CpuSample(temperature_c=50.0), "win32") == ()
+    assert system_notes(CpuSample(), "linux") == ()
 
 
 def _timed(sampler: HardwareSampler) -> float:
