@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.support.worker_process import WorkerUnderTest, deltas, text_of
 pytestmark = pytest.mark.e2e
 
 GREEDY = SamplingOptions(temperature=0)
-N_CTX = 1024
+N_CTX = 512
 
 
 def starter() -> Path:
@@ -135,14 +136,14 @@ def test_when_several_ask_at_once_then_each_gets_its_own_answer(worker: WorkerUn
 
 
 def test_when_an_answer_is_cancelled_then_it_ends_soon_and_the_worker_goes_on(worker: WorkerUnderTest) -> None:
-    worker.send(chat("long", "Tell me a very long story.", 600, ignore_eos=True))
+    worker.send(chat("long", "Tell me a very long story.", 300, ignore_eos=True))
     worker.until(Step)
     asked_at = time.monotonic()
     worker.send(Cancel("long"))
     finished = worker.until(Finished)
     assert finished.request_id == "long"
     assert finished.reasons == ("cancelled",)
-    assert finished.usage.completion_tokens < 600
+    assert finished.usage.completion_tokens < 300
     assert time.monotonic() - asked_at < 5
     worker.send(Cancel("long"))
     worker.send(Cancel("never was"))
@@ -152,7 +153,7 @@ def test_when_an_answer_is_cancelled_then_it_ends_soon_and_the_worker_goes_on(wo
 def test_when_a_request_is_cancelled_in_the_same_breath_then_it_still_ends_once(worker: WorkerUnderTest) -> None:
     names = [f"quick{i}" for i in range(12)]
     for name in names:
-        worker.send(chat(name, "Tell me a long story. " * 20, 300, ignore_eos=True))
+        worker.send(chat(name, "Tell me a long story. " * 8, 300, ignore_eos=True))
         worker.send(Cancel(name))
     ended = [worker.until(Finished) for _ in names]
     assert sorted(finished.request_id for finished in ended) == sorted(names)
@@ -249,7 +250,7 @@ def test_when_old_turns_may_be_dropped_then_the_answer_says_how_many_were(worker
     old = [
         message
         for i in range(20)
-        for message in (Message("user", f"Question {i}: " + "word " * 60), Message("assistant", f"Answer {i}."))
+        for message in (Message("user", f"Question {i}: " + "word " * 30), Message("assistant", f"Answer {i}."))
     ]
     request = Generate(
         "dropping",
@@ -265,27 +266,25 @@ def test_when_old_turns_may_be_dropped_then_the_answer_says_how_many_were(worker
     assert finished.usage.prompt_tokens < N_CTX
 
 
-def test_when_the_host_reads_slowly_then_nothing_is_lost_and_the_worker_does_not_wait(
-    worker: WorkerUnderTest,
-) -> None:
-    request = chat("slow", "Tell me a long story.", 300, ignore_eos=True)
+def test_when_the_host_reads_late_then_nothing_is_lost(worker: WorkerUnderTest) -> None:
+    request = chat("prompt", "Tell me a long story.", 40, ignore_eos=True)
     messages, _ = worker.answer(request)
-    expected = text_of(messages, "slow")
+    expected = text_of(messages, "prompt")
     worker.pause_reading()
-    names = [f"slow{i}" for i in range(3)]
-    for name in names:
-        worker.send(Generate(name, messages=request.messages, options=request.options))
+    worker.send(Generate("late", messages=request.messages, options=request.options))
+    # The process is done when its engine rests again; its processor time stands still then.
+    process = psutil.Process(worker.process.pid)
+    spent_s, before_s = process.cpu_times().user, -1.0
+    deadline = time.monotonic() + 60
+    while spent_s - before_s > 0.05 and time.monotonic() < deadline:
+        before_s = spent_s
+        threading.Event().wait(0.5)
+        spent_s = process.cpu_times().user
     worker.resume_reading()
-    together: list[FromWorker] = []
-    counts = {}
-    for _ in names:
-        messages, finished = worker.collect()
-        together += messages
-        counts[finished.request_id] = finished.usage.completion_tokens
-    for name in names:
-        assert counts[name] == 300
-        assert sum(delta.n_tokens for delta in deltas(together, name)) == 300
-        assert text_of(together, name)[:20] == expected[:20]
+    messages, finished = worker.collect()
+    assert finished.usage.completion_tokens == 40
+    assert sum(delta.n_tokens for delta in deltas(messages, "late")) == 40
+    assert text_of(messages, "late")[:20] == expected[:20]
 
 
 def test_when_time_passes_then_health_is_told_every_second(worker: WorkerUnderTest) -> None:
