@@ -1,17 +1,20 @@
 """Tells reasoning from answer while the text streams in.
 
-Models that think first write their thought between two tags at the start of the answer, or the template has
-already opened the first tag. Which tags is said by a response spec (`assets/response_specs`), chosen by what the
-model's template mentions. After the closing tag, and for every model without a spec, text passes through untouched.
+How a family of models marks its reasoning is said by a response spec (`assets/response_specs`), chosen by what the
+model's template mentions. There are two kinds. Most models write their thought between two tags at the start of
+the answer, or the template has already opened the first tag; that is `TagSpec`, and `ReasoningParser` here reads it:
+after the closing tag, text passes through untouched and unlooked at, also when it speaks about tags. Answers in
+several named regions are a `RegionSpec`, read by `runtime.chat.regions`. Models without a spec need no parser.
 
 Tags may be split over tokens at any place, so what may still become one is held back. White space around a thought
 belongs to neither part. A thought that never closes stays a thought; a tag that never completes is text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -30,8 +33,8 @@ class ResponseSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer_start: str = ""
 
 
-class ResponseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a family of models marks its reasoning.
+class TagSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tags"):
+    """A thought between two tags at the start of the answer.
 
     Attributes:
         name: the spec's name, that of its file.
@@ -47,6 +50,46 @@ class ResponseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     open: str
     close: str
     samples: tuple[ResponseSample, ...]
+
+
+class RegionSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="regions"):
+    """An answer in regions, each opened and closed by marks of its own.
+
+    Attributes:
+        name, families, template_marks, samples: as in `TagSpec`.
+        shown_as: for each region of the grammar, what its text is.
+        grammar: `response_template` of transformers' `ResponseParser`.
+    """
+
+    name: str
+    families: tuple[str, ...]
+    template_marks: tuple[str, ...]
+    shown_as: Mapping[str, DeltaKind]
+    grammar: dict[str, object]
+    samples: tuple[ResponseSample, ...]
+
+
+ResponseSpec = TagSpec | RegionSpec
+
+
+class AnswerParser(Protocol):
+    """Splits one answer; one object for each choice. Home thread: the one that feeds it."""
+
+    reasoning_tokens: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that follows is content, so that nothing need be fed any more."""
+
+    @property
+    def in_reasoning(self) -> bool:
+        """Whether a thought is open."""
+
+    def feed(self, text: str, n_tokens: int) -> list[Piece]:
+        """Take the next text, made of `n_tokens` tokens, and give what is certain by now."""
+
+    def finish(self) -> list[Piece]:
+        """Give what was held back; the answer is at its end."""
 
 
 @cache
@@ -82,7 +125,7 @@ class _State(Enum):
 
 
 class ReasoningParser:
-    """Splits one answer. One object for each choice; home thread: the one that feeds it.
+    """The `AnswerParser` of a `TagSpec`.
 
     Args:
         spec: the tags.
@@ -90,7 +133,7 @@ class ReasoningParser:
         is_continued: the answer goes on where its content was broken off.
     """
 
-    def __init__(self, spec: ResponseSpec, answer_start: str = "", *, is_continued: bool = False) -> None:
+    def __init__(self, spec: TagSpec, answer_start: str = "", *, is_continued: bool = False) -> None:
         self._open = spec.open
         self._close = spec.close
         self._held = ""

@@ -7,6 +7,7 @@ by other users of the machine. Standard output and error are the log.
 import argparse
 import faulthandler
 import logging
+import os
 import signal
 import sys
 
@@ -14,6 +15,8 @@ import sys
 def main() -> None:
     """Set the process up and serve."""
     faulthandler.enable()
+    # transformers is here for its parser alone: no word about missing frameworks, and no look at the network.
+    os.environ.update(TRANSFORMERS_NO_ADVISORY_WARNINGS="1", HF_HUB_OFFLINE="1")
     # Ctrl-C in a terminal reaches all its processes; the host decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(

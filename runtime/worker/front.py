@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from runtime.chat.prompt import Prompt, with_stops
-from runtime.chat.response import ReasoningParser
+from runtime.chat.regions import make_parser
 from runtime.errors import BadRequest, BugFault, Busy, Failure, RuntimeFault, WorkerDied, to_failure
 from runtime.messages.ipc import Cancel, Count, Counted, Embed, Failed, Finished, FromWorker, Generate
 from runtime.messages.shared import FinishReason, Message, ModelFacts, Timings, Usage
@@ -212,7 +212,7 @@ class Front:
         if self._language.spec is not None and request.messages is not None:
             is_continued = request.continue_last and bool(request.messages[-1].content)
             for choice in range(options.n):
-                parser = ReasoningParser(self._language.spec, prompt.answer_start, is_continued=is_continued)
+                parser = make_parser(self._language.spec, prompt.answer_start, is_continued=is_continued)
                 live.parsers[choice] = None if parser.is_plain else parser
         if options.echo and request.messages is None:
             text = self._language.text_of(prompt.tokens) if request.prompt is None else request.prompt

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.chat.response import ReasoningParser
+from runtime.chat.response import AnswerParser
 from runtime.messages.ipc import Count, Embed, Generate
 
 Stage = Literal["waiting", "rendering", "submitted"]
@@ -32,7 +32,7 @@ class Live:
     is_cancelled: bool = False
     dropped_turns: int = 0
     echoes: dict[int, str] = field(default_factory=dict)
-    parsers: dict[int, ReasoningParser | None] = field(default_factory=dict)
+    parsers: dict[int, AnswerParser | None] = field(default_factory=dict)
     carried_tokens: dict[int, int] = field(default_factory=dict)
     reasoning_tokens: int = 0
 

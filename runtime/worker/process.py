@@ -18,6 +18,8 @@ from typing import NoReturn
 import msgspec
 from msgspec.structs import replace
 
+from runtime.chat.regions import prepare
+from runtime.chat.response import choose_spec, load_specs
 from runtime.errors import (
     BugFault,
     ModelLoadFailed,
@@ -133,9 +135,9 @@ class WorkerProcess:
         try:
             facts = read_facts(path)
             facts.check_whole()
-            # The header is read for its words while llama.cpp reads the weights.
+            # The words of the header and what reads the answers come while llama.cpp reads the weights.
             with ThreadPoolExecutor(1, "header") as pool:
-                words = pool.submit(read_header_words, path)
+                words = pool.submit(_prepare, path, facts.chat_template)
                 model = load_model(path, order.options, self._on_progress)
                 return model, words.result(), facts
         except OSError as error:
@@ -216,6 +218,12 @@ class WorkerProcess:
     def _flush_and_exit(self, code: int) -> NoReturn:
         self._flush()
         _exit(code)
+
+
+def _prepare(path: Path, template_text: str) -> HeaderWords:
+    words = read_header_words(path)
+    prepare(choose_spec(template_text, load_specs()))
+    return words
 
 
 def _receive(frames: FrameSocket) -> ToWorker | None:

@@ -2,14 +2,24 @@ import random
 
 import pytest
 
-from runtime.chat.response import ReasoningParser, ResponseSample, ResponseSpec, choose_spec, load_specs
+from runtime.chat.regions import RegionParser, make_parser
+from runtime.chat.response import (
+    ReasoningParser,
+    RegionSpec,
+    ResponseSample,
+    ResponseSpec,
+    TagSpec,
+    choose_spec,
+    load_specs,
+)
 
 CASES = [(spec, sample) for spec in load_specs() for sample in spec.samples]
-THINK = next(spec for spec in load_specs() if spec.name == "think")
+THINK = next(spec for spec in load_specs() if isinstance(spec, TagSpec) and spec.name == "think")
+GPT_OSS = next(spec for spec in load_specs() if isinstance(spec, RegionSpec))
 
 
 def parse(spec: ResponseSpec, answer_start: str, parts: list[str]) -> tuple[str, str, int]:
-    parser = ReasoningParser(spec, answer_start)
+    parser = make_parser(spec, answer_start, is_continued=False)
     found = {"reasoning": "", "content": ""}
     for part in parts:
         for kind, text in parser.feed(part, 1):
@@ -26,7 +36,8 @@ def test_sample_when_cut_at_any_two_places_then_gives_the_same_parts(
 ) -> None:
     text, expected = sample.text, (sample.reasoning, sample.content)
     for first in range(len(text) + 1):
-        for second in range(first, len(text) + 1):
+        # Every pair of places in short samples; in long ones every place with the end of the text.
+        for second in range(first if len(text) < 90 else len(text), len(text) + 1):
             parts = [text[:first], text[first:second], text[second:]]
             assert parse(spec, sample.answer_start, parts)[:2] == expected
     assert parse(spec, sample.answer_start, list(text))[:2] == expected
@@ -94,3 +105,22 @@ def test_spec_when_chosen_then_it_is_by_what_the_template_mentions() -> None:
     assert chosen is not None
     assert chosen.name == "think"
     assert choose_spec("{{ message.content }}", load_specs()) is None
+
+
+def test_channels_when_counted_then_marks_of_a_thought_count_and_those_of_the_answer_do_not() -> None:
+    parts = ["<|channel|>", "analysis", "<|message|>", "Hm", ".", "<|end|>", "<|start|>", "assistant"]
+    parts += ["<|channel|>", "final", "<|message|>", "Yes"]
+    assert parse(GPT_OSS, "<|start|>assistant", parts) == ("Hm.", "Yes", 6)
+
+
+def test_region_that_does_not_read_when_closed_then_its_text_is_not_lost() -> None:
+    grammar: dict[str, object] = {
+        "start_anchor": "<|start|>",
+        "fields": {"call": {"open": "<call>", "close": "</call>", "content": "json"}, "loose": {}},
+    }
+    spec = RegionSpec("calls", (), (), {"loose": "content", "call": "content"}, grammar, ())
+    parser = RegionParser(spec)
+    pieces = [piece for text in ("Look: ", "<call>", "{broken", "</call>", " and on") for piece in parser.feed(text, 1)]
+    assert "".join(text for _, text in pieces).startswith("Look: {broken")
+    assert pieces[-1] == ("content", " and on")
+    assert parser.finish() == []
