@@ -10,6 +10,7 @@ from collections import deque
 from runtime.messages.ipc import Counted, Delta, Embedded, Failed, Finished, PromptProgress, Queued
 
 MAX_WAITING = 1024
+_TICKS_OF_SILENCE = 2
 
 RequestMessage = Queued | PromptProgress | Delta | Finished | Failed | Embedded | Counted
 _ENDS = (Finished, Failed, Embedded, Counted)
@@ -22,6 +23,8 @@ class Mailbox:
         self._messages: deque[RequestMessage] = deque()
         self._arrived = asyncio.Event()
         self._n_open = n_requests
+        self._silent_ticks = 0
+        self._ticking: asyncio.TimerHandle | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -40,17 +43,34 @@ class Mailbox:
         self._arrived.set()
 
     async def take(self, patience_s: float | None = None) -> list[RequestMessage]:
-        """All that has come; waits for it, at most `patience_s` (then the list is empty)."""
+        """All that has come; waits for it. Empty after a silence of `patience_s` (up to half as long again).
+
+        A timer for each wait would cost more than the message: one ticks on, and counts.
+        """
         while not self._messages:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(patience_s):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if self._silent_ticks >= _TICKS_OF_SILENCE:
+                self._silent_ticks = 0
                 return []
+            if patience_s is not None and self._ticking is None:
+                self._tick_later(patience_s)
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._silent_ticks = 0
         taken = list(self._messages)
         self._messages.clear()
         return taken
+
+    def _tick_later(self, patience_s: float) -> None:
+        delay_s = patience_s / _TICKS_OF_SILENCE
+        self._ticking = asyncio.get_running_loop().call_later(delay_s, self._tick, patience_s)
+
+    def _tick(self, patience_s: float) -> None:
+        self._ticking = None
+        self._silent_ticks += 1
+        if self._silent_ticks >= _TICKS_OF_SILENCE:
+            self._arrived.set()
+        elif self._n_open:
+            self._tick_later(patience_s)
 
     def __len__(self) -> int:
         return len(self._messages)

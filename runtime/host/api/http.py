@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -119,10 +120,14 @@ class WatchedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve. Part of ASGI."""
         del scope
-        working = asyncio.ensure_future(self._work(_impatient(send, self._slow_reader_s)))
+        patient = _PatientSend(send)
+        working = asyncio.ensure_future(self._work(patient))
         watching = asyncio.create_task(_until_disconnect(receive), name="watch for disconnect")
         try:
-            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+            while not (working.done() or watching.done() or patient.waits_for_s() > self._slow_reader_s):
+                await asyncio.wait(
+                    {working, watching}, timeout=self._slow_reader_s / 4, return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
             watching.cancel()
             if not working.done():
@@ -132,15 +137,23 @@ class WatchedResponse(Response):
             working.result()
 
 
-def _impatient(send: Send, patience_s: float) -> Send:
-    async def send_or_leave(message: Message) -> None:
-        try:
-            async with asyncio.timeout(patience_s):
-                await send(message)
-        except (TimeoutError, OSError):
-            raise ClientGone from None
+class _PatientSend:
+    """Remembers since when a send has been waiting; a timer for each would cost more than the send."""
 
-    return send_or_leave
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._since: float | None = None
+
+    def waits_for_s(self) -> float:
+        return time.monotonic() - self._since if self._since is not None else 0.0
+
+    async def __call__(self, message: Message) -> None:
+        self._since = time.monotonic()
+        try:
+            await self._send(message)
+        except OSError:
+            raise ClientGone from None
+        self._since = None
 
 
 async def _until_disconnect(receive: Receive) -> None:
