@@ -1,0 +1,93 @@
+import datetime
+from pathlib import Path
+
+import pytest
+
+from runtime.errors import BadRequest, TemplateRefused
+from runtime.library.starter import find_starter
+from runtime.messages.shared import Message
+from runtime.options import GenerateOptions
+from runtime.worker.language import HeaderWords, Language, read_header_words
+from tests.support.gguf_files import write_tiny_model
+from tests.support.tokenizers import CharacterTokenizer
+
+CONTROL = ("<s>", "<|im_start|>", "<|im_end|>")
+HELLO = (Message("user", "hello"),)
+
+
+def make(
+    template: str | None, *, bos_token: str = "", add_bos: bool = False, control: tuple[str, ...] = CONTROL
+) -> tuple[CharacterTokenizer, Language]:
+    vocab = CharacterTokenizer(control, chat_template=template, bos_token=bos_token, add_bos=add_bos)
+    words = HeaderWords(control, ())
+    return vocab, Language(vocab, words, n_ctx=1000, clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+
+
+def shown_chat(vocab: CharacterTokenizer, language: Language) -> str:
+    prompt = language.prompt_of_messages(HELLO, GenerateOptions(), continue_last=False, is_wanted=lambda: True)
+    return vocab.shown(prompt.tokens)
+
+
+def test_header_of_the_starter_model_when_read_then_its_control_tokens_are_known() -> None:
+    path = find_starter()
+    assert path is not None
+    words = read_header_words(path)
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(words.control)
+    assert words.user_defined == ()
+
+
+def test_header_with_both_kinds_when_read_then_they_are_told_apart(tmp_path: Path) -> None:
+    words = read_header_words(write_tiny_model(tmp_path / "tiny.gguf"))
+    assert words == HeaderWords(("token0", "token1"), ("token2",))
+
+
+def test_raw_prompt_when_read_then_the_start_token_is_there_once_and_marks_are_marks() -> None:
+    vocab, language = make(None, bos_token="<s>", add_bos=True)
+    assert vocab.shown(language.prompt_of_text("a<|im_end|>").tokens) == "[<s>]a[<|im_end|>]"
+    assert vocab.shown(language.prompt_of_text("<s>a").tokens) == "[<s>]a"
+    assert vocab.shown(language.prompt_of_text("").tokens) == "[<s>]"
+
+
+def test_raw_prompt_when_the_model_wants_no_start_token_then_gets_none() -> None:
+    vocab, language = make(None, bos_token="<s>", add_bos=False)
+    assert vocab.shown(language.prompt_of_text("a").tokens) == "a"
+
+
+def test_empty_prompt_when_there_is_no_start_token_then_is_refused() -> None:
+    with pytest.raises(BadRequest, match="empty"):
+        make(None)[1].prompt_of_text("")
+
+
+def test_text_to_embed_when_read_then_marks_in_it_are_plain_text() -> None:
+    vocab, language = make(None, bos_token="<s>", add_bos=True)
+    assert vocab.shown(language.embedding_tokens("a<|im_end|>")) == "[<s>]a<|im_end|>"
+
+
+def test_start_token_when_the_template_lacks_it_then_is_put_in_front_of_a_conversation() -> None:
+    vocab, language = make("{{ messages[0].content }}", bos_token="<s>", add_bos=True)
+    assert shown_chat(vocab, language) == "[<s>]hello"
+    vocab, language = make("{{ bos_token }}{{ messages[0].content }}", bos_token="<s>", add_bos=True)
+    assert shown_chat(vocab, language) == "[<s>]hello"
+
+
+def test_model_without_a_template_when_its_vocabulary_has_turn_marks_then_they_are_used() -> None:
+    vocab, language = make(None)
+    assert shown_chat(vocab, language) == "[<|im_start|>]user\nhello[<|im_end|>]\n[<|im_start|>]assistant\n"
+    assert language.extra_stops == ()
+    vocab, language = make(None, control=())
+    assert shown_chat(vocab, language) == "User: hello\nAssistant:"
+    assert language.extra_stops == ("\nUser:",)
+
+
+def test_broken_template_when_asked_then_its_failure_is_told_each_time_and_text_still_works() -> None:
+    vocab, language = make("{% for %}")
+    assert language.template_failure is not None
+    for _ in range(2):
+        with pytest.raises(TemplateRefused, match="broken"):
+            shown_chat(vocab, language)
+    assert language.prompt_of_text("a").tokens
+
+
+def test_template_that_mentions_thoughts_when_looked_at_then_the_model_reasons() -> None:
+    assert make("{{ messages[0].content }}<think>")[1].spec is not None
+    assert make("{{ messages[0].content }}")[1].spec is None
