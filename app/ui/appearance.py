@@ -49,6 +49,11 @@ class Appearance(QObject):
         QGuiApplication.styleHints().setColorScheme(scheme)  # title bars and native dialogs follow too
         self._refresh()
 
+    @property
+    def pixel_ratio(self) -> float:
+        """The highest device pixel ratio of the screens."""
+        return self._app.devicePixelRatio()
+
     def color(self, name: str) -> QColor:
         """A token as `QColor`."""
         return QColor(getattr(self._tokens, name))

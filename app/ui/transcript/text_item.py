@@ -19,9 +19,6 @@ from app.ui.markdown.blocks import Run, TextBlock
 from app.ui.theme import Size, Type
 from app.ui.transcript.item import Item, Look
 
-FORMULA_SCALE = 3.0
-"""Formulas inside text are images of this device pixel ratio: sharp up to 300 %."""
-
 TEX_PROPERTY = int(QTextFormat.Property.UserProperty) + 1
 CODE_PROPERTY = int(QTextFormat.Property.UserProperty) + 2
 
@@ -81,14 +78,10 @@ def _write_formula(cursor: QTextCursor, run: Run, look: Look, form: QTextCharFor
     middle = QFontMetricsF(form.font()).xHeight() / 2
     above, below = formula.ascent - middle, formula.descent + middle
     half = max(above, below)
-    source = formula.image(look.appearance.tokens.text, FORMULA_SCALE)
-    padded = source.copy(
-        0,
-        round(-(half - above) * FORMULA_SCALE),
-        source.width(),
-        round(2 * half * FORMULA_SCALE),
-    )
-    padded.setDevicePixelRatio(FORMULA_SCALE)
+    scale = look.appearance.pixel_ratio
+    source = formula.image(getattr(look.appearance.tokens, look.ink), scale)
+    padded = source.copy(0, round(-(half - above) * scale), source.width(), round(2 * half * scale))
+    padded.setDevicePixelRatio(scale)
     image = QTextImageFormat()
     image.merge(form)
     image.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignMiddle)

@@ -14,6 +14,7 @@ from app.ui.transcript.item import Item, Look
 from app.ui.transcript.parts import TurnParts
 from app.ui.transcript.text_item import TextItem
 
+FOOTER_H = Size.CONTROL_SMALL_H + Space.HAIR
 CHARS_A_LINE = 84
 """For the guess of a turn's height before it was laid out."""
 
@@ -178,12 +179,12 @@ class Turn:
             footer.setVisible(shown)
             y += Space.HAIR
             if shown:
-                footer.resize(int(column) + Space.XS, Size.CONTROL_H)
+                footer.resize(int(column) + (Space.HAIR if self.is_user else Space.XS), FOOTER_H)
                 self._move(footer, left - (0 if self.is_user else Space.HAIR), y)
-            y += Size.CONTROL_H
+            y += FOOTER_H
         else:
-            y += Space.HAIR + Size.CONTROL_H
-        self.height = y + (Space.HAIR if self.is_user else Space.M)
+            y += Space.HAIR + FOOTER_H
+        self.height = y + (Space.NONE if self.is_user else Space.S)
 
     def _layout_bubble(self, column: float, left: float) -> float:
         inner_max = column * Size.BUBBLE_MAX_PERCENT / 100 - 2 * Space.M

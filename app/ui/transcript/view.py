@@ -222,9 +222,10 @@ class TranscriptView(QAbstractScrollArea):
 
     def _column(self) -> tuple[float, float]:
         """Width and left edge of the column."""
-        room = self.viewport().width() - 2 * Space.L
+        # Centred in the whole view, scroll bar or not, so that the composer below is in line with it.
+        room = self.width() - 2 * Space.L
         width = float(max(Size.TRANSCRIPT_MIN_W, min(Size.TRANSCRIPT_MAX_W, room)))
-        return width, round((self.viewport().width() - width) / 2)
+        return width, round((self.width() - width) / 2)
 
     def _near(self, views: float) -> list[Turn]:
         margin = self.viewport().height() * views
@@ -392,6 +393,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         area = QRectF(event.rect())
         painter.fillRect(area, self._appearance.color("surface"))
         top = self.verticalScrollBar().value()

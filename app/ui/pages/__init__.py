@@ -1,0 +1,1 @@
+"""The pages beside the chat; each is imported when it is first shown."""

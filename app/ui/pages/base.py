@@ -1,0 +1,98 @@
+"""What the pages beside the chat share: a title, a scrolled column of bounded width, cards, and empty states."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+
+from app.ui.controls.labels import label
+from app.ui.theme import Size, Space
+
+
+class Page(QWidget):
+    """A page with a title, a sentence, and a scrolled column."""
+
+    def __init__(self, title: str, text: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "surface")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        area = QScrollArea()
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        outer.addWidget(area)
+        inside = QWidget()
+        inside.setProperty("role", "scrolled")
+        row = QHBoxLayout(inside)
+        row.setContentsMargins(Space.XL, Space.L, Space.XL, Space.XL)
+        column_holder = QWidget()
+        column_holder.setMaximumWidth(Size.PAGE_MAX_W)
+        row.addStretch(1)
+        row.addWidget(column_holder, 1000)
+        row.addStretch(1)
+        self.column = QVBoxLayout(column_holder)
+        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column.setSpacing(Space.M)
+        self.head = QHBoxLayout()
+        self.head.setSpacing(Space.S)
+        words = QVBoxLayout()
+        words.setSpacing(Space.HAIR)
+        words.addWidget(label(title, "title"))
+        self.intro = label(text, "muted", wrap=True)
+        self.intro.setVisible(bool(text))
+        words.addWidget(self.intro)
+        self.head.addLayout(words, 1)
+        self.column.addLayout(self.head)
+        area.setWidget(inside)
+
+
+class Card(QFrame):
+    """A framed group with a heading."""
+
+    def __init__(self, title: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "card")
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(Space.M, Space.M, Space.M, Space.M)
+        self.column.setSpacing(Space.S)
+        self.head = QHBoxLayout()
+        self.head.setSpacing(Space.S)
+        if title:
+            self.head.addWidget(label(title, "strong"))
+            self.head.addStretch(1)
+            self.column.addLayout(self.head)
+
+
+class SettingRow(QWidget):
+    """A title with a sentence at the left, one control at the right."""
+
+    def __init__(self, title: str, text: str, control: QWidget) -> None:
+        super().__init__()
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(Space.M)
+        words = QVBoxLayout()
+        words.setSpacing(Size.FOCUS)
+        name = label(title)
+        name.setBuddy(control)
+        words.addWidget(name)
+        self.text = label(text, "small", wrap=True)
+        self.text.setVisible(bool(text))
+        words.addWidget(self.text)
+        row.addLayout(words, 1)
+        row.addWidget(control, 0, Qt.AlignmentFlag.AlignVCenter)
+        if not control.accessibleName():
+            control.setAccessibleName(title)
+        if not control.accessibleDescription():
+            control.setAccessibleDescription(text)
+
+
+def clear_layout(layout: QVBoxLayout) -> None:
+    """Delete all widgets of a layout."""
+    while layout.count():
+        item = layout.takeAt(0)
+        widget = item.widget() if item is not None else None
+        if widget is not None:
+            widget.hide()
+            widget.deleteLater()
