@@ -199,7 +199,7 @@ class PromptBuilder:
     def _save_points(
         self, messages: Sequence[Message], text: str, ids: list[int], before_answer: str, now: datetime.datetime
     ) -> tuple[int, ...]:
-        prefixes = [before_answer] if before_answer else []
+        points = {self._length_before(before_answer, text, ids)} if before_answer else set()
         n_system = system_length(messages)
         if 0 < n_system < len(messages):
             try:
@@ -207,9 +207,15 @@ class PromptBuilder:
             except TemplateRefused:
                 system = ""
             if system and text.startswith(system):
-                prefixes.append(system)
-        points = {_common_length(self._tokenize(prefix), ids) for prefix in prefixes}
+                points.add(_common_length(self._tokenize(system), ids))
         return tuple(sorted(point for point in points if 0 < point < len(ids)))
+
+    def _length_before(self, before: str, text: str, ids: list[int]) -> int:
+        """How many of `ids` belong to `before`, the beginning of `text`."""
+        # The rest is short and mostly starts with a control token, so that it can be tokenized by itself.
+        rest = self._guard.tokenize(text[len(before) :])
+        n_before = len(ids) - len(rest)
+        return n_before if ids[n_before:] == rest else _common_length(self._tokenize(before), ids)
 
 
 def _common_length(left: list[int], right: list[int]) -> int:
