@@ -243,7 +243,7 @@ class Scheduler:
 
     def _waits_for_prefix(self, unit: Unit) -> bool:
         """Whether a prompt being read now will soon hold much more of this one than any sequence does."""
-        if self._memory.kind != "shared" or not self._reading:
+        if self._memory.kind != "shared" or not self._reading or not self._reusable(unit):
             return False
         known = -1
         for reader in self._reading:
@@ -261,16 +261,24 @@ class Scheduler:
         if not self.n_active:
             return True
         held = sum(self._claim(other) for other in self._reading) + sum(self._claim(o) for o in self._generating)
-        limit = len(unit.tokens) - 1
-        reused = self.placement.tree.match(unit.tokens, limit).length if self._memory.kind == "shared" else 0
+        shares = self._memory.kind == "shared"
+        reused = self.placement.tree.match(unit.tokens, self._reusable(unit)).length if shares else 0
         return held + self._claim(unit) - reused <= self._limits.n_cells
+
+    def _reusable(self, unit: Unit) -> int:
+        """How much of a prompt may be reused; never all of it, since the last token must be evaluated.
+
+        A prompt read in one piece and one read in two give logits that differ in the last bits. Who gives a seed
+        wants the same text again, so nothing is reused for it.
+        """
+        return len(unit.tokens) - 1 if unit.job.request.options.sampling.seed is None else 0
 
     def _claim(self, unit: Unit) -> int:
         left = min(unit.job.max_tokens - unit.n_generated, RESERVE_TOKENS, self._limits.n_ctx - len(unit.tokens))
         return len(unit.tokens) - unit.n_shared + max(left, 0)
 
     def _start(self, unit: Unit, now_s: float) -> None:
-        placed = self.placement.place(unit.tokens, len(unit.tokens) - 1)
+        placed = self.placement.place(unit.tokens, self._reusable(unit))
         unit.seq_id, unit.n_held, unit.n_shared = placed.seq_id, placed.n_held, placed.n_shared
         unit.state = UnitState.READING
         self._reading.append(unit)

@@ -102,7 +102,8 @@ class LlamaBackend:
 
     def clear(self) -> None:
         """See `KvMemory.clear`."""
-        native.memory_clear(self._memory, True)
+        if self._memory:
+            native.memory_clear(self._memory, False)
 
     def last_position(self, seq_id: int) -> int:
         """See `KvMemory.last_position`."""

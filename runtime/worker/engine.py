@@ -64,6 +64,7 @@ class Engine:
         self._model = model
         self._on_outputs = on_outputs
         self._backend = LlamaBackend(model)
+        self._backend.clear()  # the books begin empty
         self._scheduler = Scheduler(
             self._backend,
             Limits(
@@ -206,6 +207,7 @@ class Engine:
             self._end_all(started_s)
             return False
         if scheduler.is_idle and not self._embeds:
+            self._hand_off(scheduler.take_outputs())  # of what was cancelled just now
             self._publish(started_s)
             return True
         try:
@@ -214,9 +216,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - the top of the engine: every request must end
             fault = error if isinstance(error, RuntimeFault) else BugFault(f"{type(error).__name__}: {error}")
             scheduler.crash(fault, time.monotonic())
-        outputs = scheduler.take_outputs()
-        if outputs:
-            self._hand_off(outputs)
+        self._hand_off(scheduler.take_outputs())
         self._publish(time.monotonic())
         self.figures.busy_s += self.figures.last_step_at - started_s
         if scheduler.is_broken:
@@ -349,11 +349,12 @@ class Engine:
         outputs = list(self._scheduler.take_outputs())
         while self._embeds:
             outputs.append(self._embedded(self._embeds.popleft(), b"", "cancelled"))
-        if outputs:
-            self._hand_off(tuple(outputs))
+        self._hand_off(tuple(outputs))
         self._publish(now_s)
 
     def _hand_off(self, outputs: tuple[EngineOutput, ...]) -> None:
+        if not outputs:
+            return
         for output in outputs:
             if type(output) is Done or type(output) is Ended:
                 with self._wake:

@@ -349,5 +349,5 @@ def _quantization(model: int) -> str:
     buffer = ctypes.create_string_buffer(256)
     native.model_desc(model, buffer, 256)
     words = buffer.value.decode("utf-8", "replace").split(" ", 2)
-    raw = words[-1].removeprefix("(guessed) ")
+    raw = words[-1].removeprefix("(guessed) ").removeprefix("all ")
     return re.sub(r" - (Small|Medium|Large|.)\w*", lambda found: "_" + found.group(1)[0], raw)

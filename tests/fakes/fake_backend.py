@@ -17,7 +17,7 @@ class RuleBrokenError(AssertionError):
     """The scheduler asked for something llama.cpp does not do."""
 
 
-def _rule(holds: bool, text: str) -> None:  # noqa: FBT001
+def _rule(holds: bool, text: str) -> None:
     if not holds:
         raise RuleBrokenError(text)
 

@@ -1,5 +1,6 @@
 import pytest
 
+from runtime.options import SamplingOptions
 from runtime.scheduler.scheduler import RESERVE_TOKENS
 from runtime.scheduler.types import Done, PromptRead, Text, Waiting
 from tests.fakes.fake_backend import FakeMemory
@@ -154,6 +155,14 @@ def test_when_the_same_prompt_comes_again_then_its_last_token_is_evaluated() -> 
     rig.run()
     assert rig.rows_by_request["b"] == 1
     assert rig.texts["b", 0] == alone(SYSTEM, 1)
+
+
+def test_when_a_seed_is_given_then_the_prompt_is_read_in_one_piece_again() -> None:
+    rig = Rig()
+    for name in ("a", "b"):
+        rig.submit(name, SYSTEM, max_tokens=1, sampling=SamplingOptions(seed=1))
+        rig.run()
+    assert (rig.rows_by_request["a"], rig.rows_by_request["b"]) == (40, 40)
 
 
 def test_when_two_conversations_share_a_beginning_then_they_share_its_cells() -> None:
@@ -467,7 +476,7 @@ def test_when_a_compute_error_comes_then_active_requests_fail_and_memory_is_clea
 
 
 @pytest.mark.parametrize(("gap_s", "broken"), [(10.0, True), (100.0, False)])
-def test_when_two_compute_errors_come_then_the_time_between_decides(gap_s: float, broken: bool) -> None:  # noqa: FBT001
+def test_when_two_compute_errors_come_then_the_time_between_decides(gap_s: float, broken: bool) -> None:
     rig = Rig()
     for name in "ab":
         rig.backend.codes = [-2]

@@ -33,7 +33,7 @@ Prompts = st.tuples(st.integers(0, 3), st.lists(st.integers(1, 3), min_size=1, m
 )
 def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     kind: Literal["shared", "sequence", "points"],
-    refuses: bool,  # noqa: FBT001
+    refuses: bool,
     requests: list[tuple[tuple[int, ...], int, int, int, bool]],
     cancels: dict[int, int],
     n_parallel: int,

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +46,7 @@ def test_when_stops_overlap_then_nothing_of_them_and_nothing_after_them_comes_ou
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
     borders = [0, *cuts, len(text)]
-    pieces = [text[left:right].encode() for left, right in zip(borders, borders[1:], strict=False)]
+    pieces = [text[left:right].encode() for left, right in itertools.pairwise(borders)]
     got, stop = run(pieces, tuple(stops))
     if stop:
         assert text.startswith(got + stop)
