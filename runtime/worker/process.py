@@ -83,6 +83,10 @@ class WorkerProcess:
         frames = FrameSocket(sock)
         frames.send(Hello(token=self._token, pid=os.getpid()))
         first = _receive(frames)
+        if first is None:
+            _exit(EXIT_HOST_GONE)
+        if isinstance(first, Shutdown):
+            _exit(EXIT_OK)
         if not isinstance(first, Load):
             _log.error("the first message was no Load")
             _exit(EXIT_PROTOCOL)
