@@ -14,6 +14,9 @@ from runtime.scheduler.types import EngineOutput, PromptRead, Text, Waiting
 MAX_LOOSE = 4096
 """Entries held as they came; 32 sequences fill this in about a second on the fastest cards."""
 
+MAX_LOGPROBS = 1024
+"""Positions with log probabilities in one joined text; with twenty alternatives each, about half a megabyte."""
+
 Item = EngineOutput | LoadProgress | Ready | LoadFailed | Finished | Failed | Embedded | Counted | Health
 
 
@@ -79,7 +82,7 @@ def compact(items: list[Item]) -> list[Item]:
         if isinstance(item, Text):
             parts = texts.pop((item.request_id, item.choice), None)
             if parts is not None:
-                kept.append(_joined(parts))
+                kept += _joined(parts)
         elif isinstance(item, PromptRead | Waiting | LoadProgress):
             last = latest.pop((type(item), "" if isinstance(item, LoadProgress) else item.request_id), None)
             if last is not None:
@@ -89,7 +92,21 @@ def compact(items: list[Item]) -> list[Item]:
     return kept
 
 
-def _joined(parts: list[Text]) -> Text:
+def _joined(parts: list[Text]) -> list[Text]:
+    """One text out of many; a new one begins where the log probabilities would be more than one message carries."""
+    joined: list[Text] = []
+    group: list[Text] = []
+    n_logprobs = 0
+    for part in parts:
+        if group and n_logprobs + len(part.logprobs) > MAX_LOGPROBS:
+            joined.append(_one(group))
+            group, n_logprobs = [], 0
+        group.append(part)
+        n_logprobs += len(part.logprobs)
+    return [*joined, _one(group)]
+
+
+def _one(parts: list[Text]) -> Text:
     if len(parts) == 1:
         return parts[0]
     return Text(

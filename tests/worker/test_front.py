@@ -26,6 +26,7 @@ from runtime.messages.ipc import (
 from runtime.messages.shared import FinishReason, Message, ModelFacts, PositionLogprobs, Timings, TokenLogprob, Usage
 from runtime.options import GenerateOptions
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting
+from runtime.worker import delivery as delivery_module
 from runtime.worker import front as front_module
 from runtime.worker.front import Front
 from runtime.worker.language import HeaderWords, Language
@@ -342,6 +343,16 @@ def test_logprobs_when_asked_then_stay_with_their_text(desk: Desk) -> None:
     positions = tuple(PositionLogprobs(TokenLogprob(i, b"x", -0.5)) for i in range(2))
     messages = desk.say(Text("a", 0, "x", 1, positions[:1]), Text("a", 0, "x", 1, positions[1:]))
     assert all_deltas(messages) == [Delta("a", 0, "content", "xx", 2, positions)]
+
+
+def test_very_long_texts_when_delivered_then_come_in_several_messages(desk: Desk) -> None:
+    for name in "ab":
+        desk.front.handle(Generate(name, messages=HELLO))
+        desk.engine.wait_for(name)
+    long = "x" * delivery_module.MAX_STEP_CHARS
+    messages = desk.say(Text("a", 0, long, 9), Text("b", 0, long, 9), Text("a", 0, "!", 1))
+    assert [len(message.deltas) for message in messages if isinstance(message, Step)] == [1, 1, 1]
+    assert sum(len(delta.text) for delta in all_deltas(messages)) == 2 * len(long) + 1
 
 
 def test_prompt_when_to_be_repeated_then_stands_before_each_choice(desk: Desk) -> None:

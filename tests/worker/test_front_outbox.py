@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.messages.ipc import Counted, Health, LoadProgress
-from runtime.messages.shared import Timings, Usage
+from runtime.messages.shared import PositionLogprobs, Timings, TokenLogprob, Usage
 from runtime.scheduler.types import Done, PromptRead, Text, Waiting
 from runtime.worker import outbox as outbox_module
 from runtime.worker.outbox import Item, Outbox, compact
@@ -67,6 +67,14 @@ def test_slow_host_when_outputs_pile_up_then_few_entries_are_held_and_no_text_is
 def test_load_progress_when_joined_then_only_the_latest_stays() -> None:
     items: list[Item] = [LoadProgress("Reading", 0.1), LoadProgress("Reading", 0.2), Counted("c", 1, 2)]
     assert compact(items) == [LoadProgress("Reading", 0.2), Counted("c", 1, 2)]
+
+
+def test_log_probabilities_when_joined_then_no_text_carries_more_than_a_message_can() -> None:
+    position = PositionLogprobs(TokenLogprob(1, b"x", -1.0))
+    items: list[Item] = [Text("a", 0, "x", 1, (position,)) for _ in range(2 * outbox_module.MAX_LOGPROBS + 10)]
+    joined = [item for item in compact(items) if isinstance(item, Text)]
+    assert [len(text.logprobs) for text in joined] == [outbox_module.MAX_LOGPROBS] * 2 + [10]
+    assert sum(len(text.text) for text in joined) == len(items)
 
 
 EVENTS = st.lists(
