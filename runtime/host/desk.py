@@ -132,7 +132,8 @@ class Ticket:
             self._problem = error.message
         elif self._state not in ("finished", "cancelled", "failed"):
             self._state = "cancelled"
-        self._counters.request_ended(self.route, self.model, self._state, self.usage)
+        # A name that no model has must not become a label: anyone could make up thousands.
+        self._counters.request_ended(self.route, self.model if self._lease else "none", self._state, self.usage)
 
     def info(self) -> RequestInfo:
         """The row of the table."""

@@ -95,6 +95,11 @@ class EventHub:
         self._observers: list[Callable[[HostEvent], None]] = []
         self._is_closed = False
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anyone subscribed."""
+        return bool(self._subscriptions)
+
     def observe(self, observer: Callable[[HostEvent], None]) -> None:
         """Call `observer` with each event at once; it must not block."""
         self._observers.append(observer)

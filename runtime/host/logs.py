@@ -21,6 +21,11 @@ def _rotating(path: Path, layout: str) -> logging.Handler:
     return handler
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """What the HTTP server says about connections belongs in the file."""
+    return not record.name.startswith("uvicorn")
+
+
 class HostLogs:
     """Sets the logging of this process up, and undoes it."""
 
@@ -31,6 +36,7 @@ class HostLogs:
         if to_stderr:
             terminal = logging.StreamHandler(sys.stderr)
             terminal.setLevel(logging.WARNING)
+            terminal.addFilter(_is_ours)
             terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
             self._handlers.append(terminal)
         for handler in self._handlers:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -23,6 +24,7 @@ from runtime.host.api_switch import ApiSwitch, with_overrides
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.desk import Desk
 from runtime.host.events import EventHub
+from runtime.host.library_watch import LibraryWatch
 from runtime.host.listener import Listener, base_url
 from runtime.host.logs import HostLogs
 from runtime.host.metrics import Metrics
@@ -39,6 +41,7 @@ DRAIN_S = 5.0
 """Running answers may take so long to finish after the host was asked to end."""
 
 
+@functools.cache
 def version() -> str:
     """Deskside's version, as installed."""
     return importlib.metadata.version("deskside")
@@ -87,6 +90,7 @@ class Host:
             run_key=config.api_key,
             send=self._hub.send,
         )
+        self._library_watch = LibraryWatch(self._installed, self._hub)
         self._private = self._build_apps()
 
     def _build_apps(self) -> Listener:
@@ -124,6 +128,7 @@ class Host:
         try:
             ownership.publish(HostFile(address, self._token, os.getpid(), version()))
             self._telemetry.start()
+            self._library_watch.start()
             for problem in self._settings.problems:
                 self._hub.send(Notice("warning", problem))
             await self._switch.start()
@@ -173,6 +178,7 @@ class Host:
             await self._supervisor.close(0.0)
         self._hub.close()
         self._telemetry.close()
+        await self._library_watch.close()
         await asyncio.gather(self._switch.close(), self._private.close())
 
     # --- facts --------------------------------------------------------------------------------------------

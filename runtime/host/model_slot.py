@@ -323,7 +323,7 @@ class ModelSlot:
 
     def _death(self, outcome: Outcome, problem: str) -> Failure:
         process = self._process
-        during = "while it was being loaded" if self.state == "loading" else "while it was running"
+        during = "while it was running" if self._is_loaded else "while it was being loaded"
         what = problem or self._stuck or f"The process {outcome.sentence}."
         details: dict[str, str | int] = {"last_lines": process.tail.text(_MESSAGE_LINES) if process else ""}
         if outcome.signal_name:

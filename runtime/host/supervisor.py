@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runtime.errors import BadRequest, Busy, ModelLoadFailed, ModelNotFound, NotAllowed
+from runtime.errors import BadRequest, Busy, HostUnreachable, ModelLoadFailed, ModelNotFound
 from runtime.host.model_slot import ModelSlot, RestartPolicy, SlotHooks
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import WorkerLink
@@ -119,8 +119,10 @@ class Supervisor:
 
         Raises:
             ModelNotFound: nothing of that name is on disk.
-            NotAllowed: the host is ending.
+            HostUnreachable: the host is ending.
         """
+        if self._is_closed:
+            raise HostUnreachable("Deskside is ending.", hint="Start it again.", address="")
         model = await asyncio.to_thread(self._catalogue.resolve, name)
         wanted = options if options is not None else self._options_for(model.id)
         others = [slot for slot in self._slots.values() if slot.model.id != model.id] if replace else []
@@ -160,7 +162,7 @@ class Supervisor:
 
     async def _slot_for(self, name: str) -> ModelSlot:
         if self._is_closed:
-            raise NotAllowed("Deskside is ending.", hint="Start it again.")
+            raise HostUnreachable("Deskside is ending.", hint="Start it again.", address="")
         slot = self._usable(name)
         if slot is not None:
             return slot

@@ -172,7 +172,10 @@ class WorkerProcess:
             self._on_line(line)
 
 
-_KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+if sys.platform == "win32":
+    _KILL = signal.SIGTERM
+else:
+    _KILL = signal.SIGKILL
 
 
 async def start_process(

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.errors import Failure
@@ -51,6 +51,7 @@ def test_when_it_holds_two_requests_then_it_ends_with_the_second() -> None:
     assert mailbox.has_ended
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.sampled_from(KINDS)), min_size=1, max_size=6))
 def test_when_full_then_texts_are_merged_and_nothing_is_lost(pattern: list[tuple[str, int, DeltaKind]]) -> None:
     mailbox = Mailbox(2)

@@ -60,6 +60,7 @@ def test_when_streamed_then_chunks_join_to_the_answer_and_usage_comes_last(clien
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 5
     assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert (chunks[-2].model_extra or {})["timings"]["predicted_n"] == 5
 
 
 def test_when_streamed_async_then_the_same_comes(host: RunningHost) -> None:

@@ -38,7 +38,6 @@ from runtime.messages.api import (
     CountAnswer,
     CountRequest,
     HostEvent,
-    InstalledChanged,
     InstalledModel,
     LoadRequest,
     NewKey,
@@ -97,10 +96,8 @@ class AdminRoutes:
         return json_answer(self._status())
 
     async def models(self, _request: Request) -> Response:
-        """GET /admin/models; looking at the disk is also told to those who listen."""
-        installed = await self._installed()
-        self._hub.send(InstalledChanged(installed))
-        return json_answer(installed)
+        """GET /admin/models."""
+        return json_answer(await self._installed())
 
     async def hardware(self, _request: Request) -> Response:
         """GET /admin/hardware."""

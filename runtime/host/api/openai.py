@@ -240,15 +240,14 @@ class OpenAiRoutes:
                     data.append(chunks.delta(place[message.request_id] + message.choice, message))
                 elif isinstance(message, Finished):
                     finished.append(message)
-                    first = place[message.request_id]
-                    data.extend(chunks.closing(first + index, reason) for index, reason in enumerate(message.reasons))
+                    data.append(_closings(chunks, message, place[message.request_id], finished, len(parts)))
             body = b"".join(data)
             if body:
                 await stream.write(opening + body)
                 opening = b""
             elif not batch:
                 await stream.write(COMMENT)
-        await stream.end(chunks.end(*added_up(finished)))
+        await stream.end(chunks.end(added_up(finished)[0]))
 
     # --- embeddings ---------------------------------------------------------------------------------------
 
@@ -276,6 +275,15 @@ class OpenAiRoutes:
                 await _send(json_answer(answer, headers={"x-request-id": ticket.request_id}), request, send)
 
         return WatchedResponse(work)
+
+
+def _closings(chunks: Chunks, message: Finished, first: int, finished: Sequence[Finished], n_parts: int) -> bytes:
+    """Closing chunks of one prompt's choices; the very last one tells the timings of the whole call."""
+    *others, last = enumerate(message.reasons, first)
+    data = b"".join(chunks.closing(index, reason) for index, reason in others)
+    if len(finished) < n_parts:
+        return data + chunks.closing(*last)
+    return data + chunks.last(*last, *added_up(finished))
 
 
 def client_of(request: Request) -> str:

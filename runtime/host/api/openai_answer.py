@@ -335,16 +335,20 @@ class Chunks:
 
     def closing(self, index: int, reason: FinishReason) -> bytes:
         """The last chunk of one choice, with its finish reason."""
+        return self._closing(index, reason, self._tail)
+
+    def last(self, index: int, reason: FinishReason, usage: Usage, timings: Timings) -> bytes:
+        """The closing chunk of the last choice that ends; it also tells the timings (an extension)."""
+        told = b',"timings":' + _encode(timings_shape(usage, timings))
+        return self._closing(index, reason, self._tail.replace(b"]", b"]" + told, 1))
+
+    def _closing(self, index: int, reason: FinishReason, tail: bytes) -> bytes:
         empty = b'"delta":{}' if self._chat else b'"text":""'
         body = b'{"index":%d,%b,"logprobs":null,"finish_reason":"%b"}' % (index, empty, _REASONS[reason].encode())
-        return self._head + body + self._tail
+        return self._head + body + tail
 
-    def end(self, usage: Usage, timings: Timings) -> bytes:
-        """Usage where it was asked for, timings, and the end mark."""
+    def end(self, usage: Usage) -> bytes:
+        """Usage where it was asked for, and the end mark."""
         if not self._include_usage:
             return DONE
-        told = b'],"usage":%b,"timings":%b}\n\n' % (
-            _encode(usage_shape(usage)),
-            _encode(timings_shape(usage, timings)),
-        )
-        return self._head + told + DONE
+        return self._head + b'],"usage":' + _encode(usage_shape(usage)) + b"}\n\n" + DONE

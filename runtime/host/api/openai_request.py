@@ -6,7 +6,7 @@ under their own names (`runtime.options.SamplingOptions`).
 """
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ _ALIASES = {
 Raw = dict[str, Any]
 """A decoded JSON object; it does not leave this module."""
 
+ModelName = Annotated[str, msgspec.Meta(max_length=1024)]
+
 B = TypeVar("B", bound=msgspec.Struct)
 
 
@@ -52,7 +54,7 @@ class _ChatMessage(msgspec.Struct, frozen=True):
 
 
 class _Common(SamplingOptions, frozen=True, forbid_unknown_fields=False):
-    model: str = ""
+    model: ModelName = ""
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     n: int = 1
@@ -83,7 +85,7 @@ class EmbeddingBody(msgspec.Struct, frozen=True):
     """POST /v1/embeddings."""
 
     input: str | list[str | int | list[int]]
-    model: str = ""
+    model: ModelName = ""
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
 

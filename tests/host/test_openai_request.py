@@ -1,0 +1,83 @@
+"""Bodies of any shape: typed values or a sentence, never anything else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.errors import BadRequest
+from runtime.host.api.openai_request import ChatBody, chat_ask, completion_ask, embedding_ask
+from runtime.options import SamplingOptions
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+LEAVES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+OTHER_FIELDS = (
+    "prompt input suffix best_of echo tools tool_choice modalities response_format max_completion_tokens dimensions "
+    "encoding_format n_predict json_schema"
+).split()
+FIELDS = st.sampled_from([*ChatBody.__struct_fields__, *OTHER_FIELDS])
+BODIES = st.dictionaries(FIELDS, VALUES, max_size=6)
+LIKELY_MESSAGES = st.lists(
+    st.dictionaries(st.sampled_from(["role", "content", "name", "tool_calls"]), VALUES), max_size=3
+)
+
+
+@given(BODIES, LIKELY_MESSAGES)
+def test_when_a_body_is_odd_then_a_sentence_names_the_field(
+    body: dict[str, Any], messages: list[dict[str, Any]]
+) -> None:
+    for ask, required in ((chat_ask, {"messages": messages}), (completion_ask, {}), (embedding_ask, {})):
+        problem = refusal(ask, {**required, **body})
+        assert problem is None or (problem.message.endswith(".") and "param" in problem.details)
+
+
+def refusal(ask: Callable[[dict[str, Any]], object], body: dict[str, Any]) -> BadRequest | None:
+    try:
+        ask(body)
+    except BadRequest as error:
+        return error
+    return None
+
+
+def test_when_nothing_is_said_then_defaults_are_those_of_the_options() -> None:
+    ask = chat_ask({"messages": MESSAGES})
+    assert ask.options.sampling == SamplingOptions()
+    assert ask.options.max_tokens is None
+    assert (ask.model, ask.stream, ask.include_usage, ask.continue_last) == ("", False, False, False)
+
+
+@pytest.mark.parametrize("name", SamplingOptions.__struct_fields__)
+def test_when_a_sampling_option_is_given_then_it_arrives(name: str) -> None:
+    values: dict[str, Any] = {"dry_sequence_breakers": ["x"], "mirostat": 2, "logit_bias": {"5": 1.5}, "grammar": "g"}
+    value = values.get(name, 1)
+    sampling = chat_ask({"messages": MESSAGES, name: value}).options.sampling
+    expected = {"dry_sequence_breakers": ("x",), "logit_bias": {5: 1.5}}.get(name, value)
+    assert getattr(sampling, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"), [(-1, None), (5, 5), (2**32 + 5, 5), (-5, 2**32 - 5), (2**63 - 1, 2**32 - 1)]
+)
+def test_when_seed_is_64_bit_then_it_is_folded_and_minus_one_is_any(seed: int, expected: int | None) -> None:
+    assert chat_ask({"messages": MESSAGES, "seed": seed}).options.sampling.seed == expected
+
+
+def test_when_names_of_other_servers_are_used_then_they_count() -> None:
+    ask = chat_ask({"messages": MESSAGES, "repetition_penalty": 1.1, "n_predict": 7, "typ_p": 0.5})
+    assert ask.options.sampling.repeat_penalty == 1.1
+    assert ask.options.sampling.typical_p == 0.5
+    assert ask.options.max_tokens == 7
+    assert chat_ask({"messages": MESSAGES, "max_tokens": -1}).options.max_tokens is None
+
+
+def test_when_last_message_is_to_be_continued_then_it_is_asked_so() -> None:
+    messages = [*MESSAGES, {"role": "assistant", "content": "The"}]
+    assert chat_ask({"messages": messages, "continue_final_message": True}).continue_last
+    assert not chat_ask({"messages": messages}).continue_last
