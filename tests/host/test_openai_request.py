@@ -18,10 +18,22 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
-OTHER_FIELDS = (
-    "prompt input suffix best_of echo tools tool_choice modalities response_format max_completion_tokens dimensions "
-    "encoding_format n_predict json_schema"
-).split()
+OTHER_FIELDS = [
+    "prompt",
+    "input",
+    "suffix",
+    "best_of",
+    "echo",
+    "tools",
+    "tool_choice",
+    "modalities",
+    "response_format",
+    "max_completion_tokens",
+    "dimensions",
+    "encoding_format",
+    "n_predict",
+    "json_schema",
+]
 FIELDS = st.sampled_from([*ChatBody.__struct_fields__, *OTHER_FIELDS])
 BODIES = st.dictionaries(FIELDS, VALUES, max_size=6)
 LIKELY_MESSAGES = st.lists(
