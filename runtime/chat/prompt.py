@@ -112,11 +112,12 @@ class PromptBuilder:
                 n_ctx=self._n_ctx,
             )
         kept = _without_oldest(marked, starts, n_dropped)
-        before_answer = self._before_answer(kept, text, now, continue_last=continue_last)
+        before_answer = self._before_answer(kept, now, continue_last=continue_last)
+        is_prefix = bool(before_answer) and text.startswith(before_answer)
         return Prompt(
             tokens=tuple(ids),
             save_points=self._save_points(kept, text, ids, before_answer, now),
-            answer_start=strip_marks(text[len(before_answer) :] if before_answer else text[-_TAIL_CHARS:]),
+            answer_start=strip_marks(text[len(before_answer) :] if is_prefix else text[-_TAIL_CHARS:]),
             dropped_turns=len(marked) - len(kept),
         )
 
@@ -183,18 +184,18 @@ class PromptBuilder:
         n_bos = len(self._bos_ids)
         return ids if not n_bos or ids[:n_bos] == self._bos_ids else self._bos_ids + ids
 
-    def _before_answer(
-        self, messages: Sequence[Message], text: str, now: datetime.datetime, *, continue_last: bool
-    ) -> str:
-        """The part of `text` that ends where the assistant's turn is opened; "" if that cannot be told."""
+    def _before_answer(self, messages: Sequence[Message], now: datetime.datetime, *, continue_last: bool) -> str:
+        """The conversation up to the answer, without a turn opened for it; "" if it cannot be rendered alone.
+
+        Usually it is the beginning of the prompt; some templates end it with a mark of their own.
+        """
         previous = messages[:-1] if continue_last else messages
         if not previous:
             return ""
         try:
-            before = self._template.render(previous, now=now, add_generation_prompt=False)
+            return self._template.render(previous, now=now, add_generation_prompt=False)
         except TemplateRefused:
             return ""
-        return before if text.startswith(before) else ""
 
     def _save_points(
         self, messages: Sequence[Message], text: str, ids: list[int], before_answer: str, now: datetime.datetime
@@ -211,7 +212,9 @@ class PromptBuilder:
         return tuple(sorted(point for point in points if 0 < point < len(ids)))
 
     def _length_before(self, before: str, text: str, ids: list[int]) -> int:
-        """How many of `ids` belong to `before`, the beginning of `text`."""
+        """How many of `ids`, the tokens of `text`, are those of `before`."""
+        if not text.startswith(before):
+            return _common_length(self._tokenize(before), ids)
         # The rest is short and mostly starts with a control token, so that it can be tokenized by itself.
         rest = self._guard.tokenize(text[len(before) :])
         n_before = len(ids) - len(rest)

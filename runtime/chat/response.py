@@ -112,9 +112,21 @@ def load_specs() -> tuple[ResponseSpec, ...]:
     return specs
 
 
-def choose_spec(template_text: str, specs: Iterable[ResponseSpec]) -> ResponseSpec | None:
-    """The spec for a model with this template; `None` if it does not reason in a known way."""
-    return next((spec for spec in specs if any(mark in template_text for mark in spec.template_marks)), None)
+def choose_spec(
+    template_text: str, specs: Iterable[ResponseSpec], special_texts: Iterable[str] = ()
+) -> ResponseSpec | None:
+    """The spec for a model; `None` if it does not reason in a known way.
+
+    Args:
+        template_text: its chat template; what that mentions decides.
+        specs: all there are.
+        special_texts: its special tokens; decide where the template is silent (MiniMax M1 writes its tags unasked).
+    """
+    specs = tuple(specs)
+    by_template = (spec for spec in specs if any(mark in template_text for mark in spec.template_marks))
+    known = frozenset(special_texts)
+    by_token = (spec for spec in specs if isinstance(spec, TagSpec) and {spec.open, spec.close} <= known)
+    return next(by_template, None) or next(by_token, None)
 
 
 class _State(Enum):

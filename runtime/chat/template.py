@@ -58,6 +58,8 @@ class ChatTemplate:
         self._knows_developer = "developer" in text
         self._content_in_parts = False
         self._system_in_user = False
+        self._tools: TemplateValue = None
+        self._tools = self._no_tools()
         self._content_in_parts = self._wants_parts()
         self._system_in_user = self._lacks_system_turn()
 
@@ -113,7 +115,7 @@ class ChatTemplate:
             **self._tokens,
             "messages": list(rows),
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
+            "tools": self._tools,
             "documents": None,
         }
         return self._template.render(values, now=now, input_chars=_n_chars(rows))
@@ -141,6 +143,14 @@ class ChatTemplate:
             return self.render(messages, now=self._clock(), add_generation_prompt=True)
         except TemplateRefused:
             return ""
+
+    def _no_tools(self) -> TemplateValue:
+        """How "no tools" is said: `None` to most templates, an empty list to those that walk it unasked."""
+        user = [Message(role="user", content=_PROBE_USER)]
+        if self._probe(user):
+            return None
+        self._tools = []
+        return [] if self._probe(user) else None
 
     def _wants_parts(self) -> bool:
         """Whether the template reads content only as a list of parts, as those of vision models may."""

@@ -59,7 +59,8 @@ class Language:
         self.n_ctx = n_ctx
         self._vocab = vocab
         text, self.extra_stops = choose_template_text(vocab.chat_template, frozenset(words.control))
-        self.spec: ResponseSpec | None = choose_spec(text, load_specs())
+        self.spec: ResponseSpec | None = choose_spec(text, load_specs(), (*words.control, *words.user_defined))
+        self.reasons = choose_spec(text, load_specs()) is not None
         self._bos_ids = tuple(
             vocab.tokenize(vocab.bos_token, add_special=False, parse_special=True) if vocab.bos_token else ()
         )

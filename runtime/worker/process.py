@@ -111,7 +111,7 @@ class WorkerProcess:
         known = replace(
             model.facts,
             quantization=facts.quantization or model.facts.quantization,
-            reasoning=language.spec is not None,
+            reasoning=language.reasons,
         )
         engine = Engine(model, self._outbox.put)
         front = Front(language, known, engine, self._outbox)

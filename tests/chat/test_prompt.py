@@ -190,6 +190,13 @@ def test_system_part_when_the_template_cannot_render_it_alone_then_only_the_othe
     assert len(builder.build([SYSTEM, Message("user", "hi")], GenerateOptions()).save_points) == 1
 
 
+def test_template_that_closes_a_conversation_its_own_way_when_built_then_the_turns_are_still_a_save_point() -> None:
+    closes = TEMPLATE.replace("{% endif %}", "{% else %}<s>{% endif %}")
+    tokenizer, builder = make(template=closes)
+    prompt = builder.build([Message("user", "hi")], GenerateOptions())
+    assert tokenizer.shown(prompt.tokens[: prompt.save_points[-1]]) == "[<|im_start|>]user\nhi[<|im_end|>]\n"
+
+
 def test_template_that_refuses_when_counted_then_says_why() -> None:
     with pytest.raises(TemplateRefused, match="no user"):
         make(template="{{ raise_exception('no user') }}")[1].count([Message("user", "u")])

@@ -15,7 +15,7 @@ from runtime.chat.response import (
 
 CASES = [(spec, sample) for spec in load_specs() for sample in spec.samples]
 THINK = next(spec for spec in load_specs() if isinstance(spec, TagSpec) and spec.name == "think")
-GPT_OSS = next(spec for spec in load_specs() if isinstance(spec, RegionSpec))
+GPT_OSS = next(spec for spec in load_specs() if isinstance(spec, RegionSpec) and spec.name == "gpt_oss")
 
 
 def parse(spec: ResponseSpec, answer_start: str, parts: list[str]) -> tuple[str, str, int]:

@@ -88,6 +88,12 @@ def test_template_that_wants_parts_when_rendered_then_gets_parts() -> None:
     assert render(PARTS, message("user", "u"), message("assistant", "so"), continue_last=True) == "[user]u[assistant]so"
 
 
+def test_template_that_walks_its_tools_unasked_when_there_are_none_then_gets_an_empty_list() -> None:
+    template = "{% for tool in tools %}{{ tool.name }}{% endfor %}{{ messages[0].content }}"
+    assert render(template, message("user", "u")) == "u"
+    assert render("{{ tools is none }}{{ messages[0].content }}", message("user", "u")) == "Trueu"
+
+
 def test_reasoning_when_the_template_reads_it_then_is_given() -> None:
     assert render(REASONS, message("user", "u"), message("assistant", "a", "r")) == (
         "[user]u[assistant]<think>r</think>a[assistant]"

@@ -89,5 +89,13 @@ def test_broken_template_when_asked_then_its_failure_is_told_each_time_and_text_
 
 
 def test_template_that_mentions_thoughts_when_looked_at_then_the_model_reasons() -> None:
-    assert make("{{ messages[0].content }}<think>")[1].spec is not None
-    assert make("{{ messages[0].content }}")[1].spec is None
+    reasons, silent = make("{{ messages[0].content }}<think>")[1], make("{{ messages[0].content }}")[1]
+    assert (reasons.spec is not None, reasons.reasons) == (True, True)
+    assert (silent.spec, silent.reasons) == (None, False)
+
+
+def test_vocabulary_with_thought_tags_when_the_template_is_silent_then_they_are_looked_for() -> None:
+    language = make("{{ messages[0].content }}", control=(*CONTROL, "<think>", "</think>"))[1]
+    assert language.spec is not None
+    assert language.spec.name == "think"
+    assert not language.reasons
