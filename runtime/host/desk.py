@@ -5,6 +5,7 @@ a request.
 """
 
 import contextlib
+import logging
 import secrets
 import time
 from collections import deque
@@ -29,6 +30,8 @@ from runtime.messages.ipc import (
 )
 from runtime.messages.shared import Usage
 from runtime.units import now
+
+log = logging.getLogger(__name__)
 
 MAX_FINISHED_ROWS = 200
 """Finished requests that stay in the table; the running ones are bounded by the queues of the models."""
@@ -208,7 +211,20 @@ class Desk:
         finally:
             ticket.close(error)
             del self._running[ticket.request_id]
-            self._finished.append(ticket.info())
+            row = ticket.info()
+            self._finished.append(row)
+            log.info(
+                "%s %s for %s with %s: %s, %d + %d tokens, first after %.3f s%s",
+                row.request_id,
+                row.route,
+                row.client,
+                row.model,
+                row.state,
+                row.prompt_tokens,
+                row.generated_tokens,
+                row.time_to_first_token_s,
+                f" ({row.problem})" if row.problem else "",
+            )
 
     @contextlib.asynccontextmanager
     async def lease(self, ticket: Ticket) -> AsyncIterator[Lease]:

@@ -183,6 +183,7 @@ class ModelSlot:
         self.users -= 1
         if self.users == 0:
             self._drained.set()
+            self._settled.set()  # a load that nobody waits for need not be waited for by another model
 
     async def give_way(self, drain_s: float) -> None:
         """Unload for another model's sake: load first if that is under way, then let its users finish.

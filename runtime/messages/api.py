@@ -3,24 +3,24 @@
 JSON over HTTP on the private listener, `Authorization: Bearer <token>` from `host.json`. Errors are a `Failure`
 with its status. Streams are server-sent events whose `data` is one tagged struct of the unions below.
 
-===========================  ==================================================================
-GET    /admin/status         `Status`
-GET    /admin/events         stream of `HostEvent`; begins with one `Snapshot`
-GET    /admin/models         list of `InstalledModel`
-POST   /admin/models/load    `LoadRequest` -> `LoadedModel` at once (202); progress comes as events
-POST   /admin/models/unload  `UnloadRequest` -> 204
-POST   /admin/chat           `ChatRequest` -> stream of `ChatEvent`; closing it cancels
-POST   /admin/count          `CountRequest` -> `CountAnswer`
-GET    /admin/hardware       `HardwareSample`
-GET    /admin/api            `ApiState`
-PUT    /admin/api            `ApiOptions` -> `ApiState` (starts, stops or moves the public listener)
-POST   /admin/keys           `NewKey` -> `NewKeyAnswer` (the key is shown this once)
-DELETE /admin/keys/{name}    204
-GET    /admin/requests       list of `RequestInfo`, newest last: running ones and the last finished ones
-POST   /admin/requests/cancel  `CancelRequest` -> 204
-POST   /admin/shutdown       204, then the host ends
-GET    /admin/openapi.json   all of this, for machines
-===========================  ==================================================================
+==============================  ==================================================================
+GET    /admin/status            `Status`
+GET    /admin/events            stream of `HostEvent`; begins with one `Snapshot`
+GET    /admin/models            list of `InstalledModel`
+POST   /admin/models/load       `LoadRequest` -> `LoadedModel` at once (202); progress comes as events
+POST   /admin/models/unload     `UnloadRequest` -> 204
+POST   /admin/chat              `ChatRequest` -> stream of `ChatEvent`; closing it cancels
+POST   /admin/count             `CountRequest` -> `CountAnswer`
+GET    /admin/hardware          `HardwareSample`
+GET    /admin/api               `ApiState`
+PUT    /admin/api               `ApiOptions` -> `ApiState` (starts, stops or moves the public listener)
+POST   /admin/keys              `NewKey` -> `NewKeyAnswer` (the key is shown this once)
+DELETE /admin/keys/{name}       204
+GET    /admin/requests          list of `RequestInfo`, newest last: running ones and the last finished ones
+POST   /admin/requests/cancel   `CancelRequest` -> 204
+POST   /admin/shutdown          204, then the host ends
+GET    /admin/openapi.json      all of this, for machines
+==============================  ==================================================================
 """
 
 from typing import Annotated, Literal

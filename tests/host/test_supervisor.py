@@ -231,6 +231,20 @@ def test_when_client_leaves_while_loading_then_nothing_is_sent_to_the_model(make
     assert content(ask(host, "active", model="slow-loading")) == "0"
 
 
+def test_when_nobody_waits_for_a_load_any_more_then_another_model_does_not_either(make_host: MakeHost) -> None:
+    host = make_host()
+    with ThreadPoolExecutor(1) as pool:
+        abandoned = pool.submit(
+            httpx.post,
+            f"{host.address_of_api}/v1/chat/completions",
+            json={"model": "slow-loading", "messages": [{"role": "user", "content": "x"}]},
+            timeout=2.0,
+        )
+        host.wait_for(lambda event: isinstance(event, ModelChanged) and event.model.fraction == 0.25)
+        assert content(ask(host, "x")) == "echo: x"
+        assert isinstance(abandoned.exception(), httpx.ReadTimeout)
+
+
 def test_when_unloaded_then_the_process_is_gone_and_requests_end(make_host: MakeHost) -> None:
     host = make_host()
     ask(host, "x")
