@@ -39,7 +39,7 @@ from runtime.options import ApiOptions
 from runtime.paths import DataFolder
 
 ANSWER_TIMEOUT_S = 60.0
-"""For calls answered at once. Counting may load a model first, so it waits as long as the host does."""
+"""For calls that are answered at once; unloading waits for a process to end."""
 
 SILENCE_TIMEOUT_S = 40.0
 """The host sends a comment into a silent stream every 10 s."""
@@ -168,8 +168,12 @@ class HostClient:
             yield events
 
     async def count(self, request: CountRequest) -> CountAnswer:
-        """Tokens of a conversation; loads the model where needed."""
-        return await self._ask("POST", "/admin/count", CountAnswer, request, timeout_s=None)
+        """Tokens of a conversation.
+
+        Raises:
+            ModelLoading: the model is not loaded; counting does not load it.
+        """
+        return await self._ask("POST", "/admin/count", CountAnswer, request)
 
     async def cancel(self, request_id: str) -> None:
         """Cancel a running request."""
@@ -205,10 +209,8 @@ class HostClient:
         path: str,
         answer: type[T],
         body: msgspec.Struct | None = None,
-        *,
-        timeout_s: float | None = ANSWER_TIMEOUT_S,
     ) -> T:
-        content = await self._tell(method, path, body, timeout_s=timeout_s)
+        content = await self._tell(method, path, body)
         try:
             return msgspec.json.decode(content, type=answer)
         except msgspec.DecodeError as error:
@@ -219,12 +221,10 @@ class HostClient:
         method: str,
         path: str,
         body: msgspec.Struct | None = None,
-        *,
-        timeout_s: float | None = ANSWER_TIMEOUT_S,
     ) -> bytes:
         content = msgspec.json.encode(body) if body is not None else None
         try:
-            response = await self._http.request(method, path, content=content, timeout=timeout_s)
+            response = await self._http.request(method, path, content=content)
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
         if response.is_error:

@@ -56,7 +56,8 @@ class Counters(Protocol):
 class Ticket:
     """One request to a model, from arrival to end. Home: the event loop."""
 
-    def __init__(self, route: str, client: str, model: str, counters: Counters) -> None:
+    def __init__(self, route: str, client: str, model: str, counters: Counters, *, is_passing: bool = False) -> None:
+        self.is_passing = is_passing
         self.request_id = f"{_ID_PREFIXES.get(route, 'req')}-{secrets.token_hex(12)}"
         self.route = route
         self.client = client
@@ -198,9 +199,12 @@ class Desk:
         self._finished: deque[RequestInfo] = deque(maxlen=MAX_FINISHED_ROWS)
 
     @contextlib.asynccontextmanager
-    async def ticket(self, route: str, client: str, model: str) -> AsyncIterator[Ticket]:
-        """A row for one request; leaving the block ends the request, also in the worker."""
-        ticket = Ticket(route, client, model, self._counters)
+    async def ticket(self, route: str, client: str, model: str, *, is_passing: bool = False) -> AsyncIterator[Ticket]:
+        """A row for one request; leaving the block ends the request, also in the worker.
+
+        A passing one (counting tokens while a person types) loads no model and leaves no row.
+        """
+        ticket = Ticket(route, client, model, self._counters, is_passing=is_passing)
         self._running[ticket.request_id] = ticket
         error: BaseException | None = None
         try:
@@ -211,34 +215,37 @@ class Desk:
         finally:
             ticket.close(error)
             del self._running[ticket.request_id]
-            row = ticket.info()
-            self._finished.append(row)
-            log.info(
-                "%s %s for %s with %s: %s, %d + %d tokens, first after %.3f s%s",
-                row.request_id,
-                row.route,
-                row.client,
-                row.model,
-                row.state,
-                row.prompt_tokens,
-                row.generated_tokens,
-                row.time_to_first_token_s,
-                f" ({row.problem})" if row.problem else "",
-            )
+            if not is_passing:
+                self._keep_row(ticket.info())
+
+    def _keep_row(self, row: RequestInfo) -> None:
+        self._finished.append(row)
+        log.info(
+            "%s %s for %s with %s: %s, %d + %d tokens, first after %.3f s%s",
+            row.request_id,
+            row.route,
+            row.client,
+            row.model,
+            row.state,
+            row.prompt_tokens,
+            row.generated_tokens,
+            row.time_to_first_token_s,
+            f" ({row.problem})" if row.problem else "",
+        )
 
     @contextlib.asynccontextmanager
     async def lease(self, ticket: Ticket) -> AsyncIterator[Lease]:
-        """The ticket's model, loaded where needed.
+        """The ticket's model, loaded where needed; unless the ticket is a passing one.
 
         Raises:
             RuntimeFault: no such model, or it cannot be loaded.
         """
-        async with self._supervisor.use(ticket.model) as lease:
+        async with self._supervisor.use(ticket.model, load=not ticket.is_passing) as lease:
             yield lease
 
     def rows(self) -> tuple[RequestInfo, ...]:
         """Finished ones, then running ones, oldest first."""
-        return (*self._finished, *(ticket.info() for ticket in self._running.values()))
+        return (*self._finished, *(ticket.info() for ticket in self._running.values() if not ticket.is_passing))
 
     @property
     def n_running(self) -> int:

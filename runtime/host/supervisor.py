@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runtime.errors import BadRequest, Busy, HostUnreachable, ModelLoadFailed, ModelNotFound
+from runtime.errors import BadRequest, Busy, HostUnreachable, ModelLoadFailed, ModelLoading, ModelNotFound
 from runtime.host.model_slot import ModelSlot, RestartPolicy, SlotHooks
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import WorkerLink
@@ -147,13 +147,18 @@ class Supervisor:
         await asyncio.shield(self._retire(slot, 0.0))
 
     @contextlib.asynccontextmanager
-    async def use(self, name: str) -> AsyncIterator[Lease]:
-        """Use a model for one request, loading it where needed; "" is the one loaded last.
+    async def use(self, name: str, *, load: bool = True) -> AsyncIterator[Lease]:
+        """Use a model for one request; "" is the one loaded last.
+
+        Args:
+            name: as the catalogue lists it.
+            load: load it where needed and wait for it.
 
         Raises:
+            ModelLoading: it is not ready, and `load` is false.
             RuntimeFault: no such model, it cannot be loaded, or too many wait for it.
         """
-        slot = await self._slot_for(name)
+        slot = await self._slot_for(name) if load else self._ready(name)
         slot.users += 1
         try:
             yield Lease(slot.model.id, slot, await slot.until_ready())
@@ -182,6 +187,13 @@ class Supervisor:
                 waiting=0,
             )
         return self._begin(model, self._options_for(model.id), list(self._slots.values()), drain_s=ON_DEMAND_DRAIN_S)
+
+    def _ready(self, name: str) -> ModelSlot:
+        slot = self._usable(name)
+        if slot is None or slot.state != "ready":
+            percent = slot.percent if slot is not None and slot.state == "loading" else 0
+            raise ModelLoading(f"{name or 'A model'} is not loaded.", hint="Load it first.", percent=percent)
+        return slot
 
     def _usable(self, name: str) -> ModelSlot | None:
         if not name:

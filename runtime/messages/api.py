@@ -156,7 +156,7 @@ class ChatRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
 
 class CountRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many tokens would this conversation be?"""
+    """How many tokens would this conversation be? Needs the model loaded; counting does not load it."""
 
     model: str
     messages: tuple[Message, ...]

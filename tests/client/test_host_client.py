@@ -11,6 +11,7 @@ from runtime.errors import (
     BadRequest,
     Busy,
     HostUnreachable,
+    ModelLoading,
     ModelNotFound,
     NotAuthorized,
     NotEnoughMemory,
@@ -136,6 +137,10 @@ def test_when_asked_then_facts_come_typed(host: RunningHost) -> None:  # noqa: F
         assert (await client.status()).models[0].state == "ready"
         assert (await client.hardware()).gpus[0].temperature_c == 61.0
         assert (await client.count(CountRequest("fake", (Message("user", "one two three"),)))).n_tokens == 3
+        with pytest.raises(ModelLoading, match="other is not loaded"):
+            await client.count(CountRequest("other", (Message("user", "one"),)))
+        assert [model.id for model in (await client.status()).models] == ["fake"]
+        assert all(row.route != "/admin/count" for row in await client.requests())
 
     run(host, work)
 

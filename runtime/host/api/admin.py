@@ -201,11 +201,11 @@ class AdminRoutes:
         return WatchedResponse(work)
 
     async def count(self, request: Request) -> Response:
-        """POST /admin/count."""
+        """POST /admin/count; with a loaded model only, so that typing does not make another one give way."""
         ask = await _body(request, CountRequest)
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(COUNT_ROUTE, "window", ask.model) as ticket:
+            async with self._desk.ticket(COUNT_ROUTE, "window", ask.model, is_passing=True) as ticket:
                 answer = await ask_once(self._desk, ticket, lambda request_id: Count(request_id, ask.messages))
                 if not isinstance(answer, Counted):
                     raise TypeError(f"a worker answered a count with {type(answer).__name__}")
