@@ -91,7 +91,7 @@ class Answer(QObject):
 
     @property
     def time_to_first_token_s(self) -> float | None:
-        """Seconds from sending (or from the person's click, if a model had to be waited for) to the first token."""
+        """Seconds from asking the host to the first token; waiting for a model to load is not counted."""
         return None if self._first_s is None else self._first_s - self._began_s
 
     def wait(self, notice: str) -> None:
@@ -103,6 +103,7 @@ class Answer(QObject):
     def begin(self, link: HostLink, request: ChatRequest) -> None:
         """Ask the host."""
         self._model = request.model
+        self._began_s = time.monotonic()
         if self.node.notice:
             self.node.notice = ""
             self.changed.emit(self.node.id)

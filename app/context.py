@@ -9,6 +9,7 @@ from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
 
 from app.answering import Answering
 from app.conversations import Conversations
+from app.garbage import Garbage
 from app.host_process import CommandProvider, HostProcess, host_command
 from app.link import HostLink
 from app.notices import Notices
@@ -49,6 +50,7 @@ class AppContext(QObject):
         super().__init__(parent)
         folder.ensure()
         self.folder = folder
+        self._garbage = Garbage(self)
         self.notices = Notices(self)
         self._files = Lane("files", self)
         self.store = StoreLane(folder.conversations_file, self.notices, self)
@@ -90,6 +92,7 @@ class AppContext(QObject):
 
     def start(self) -> None:
         """After the first paint: read conversations, start the host, then load the last or starter model."""
+        self._garbage.start()
         self._answering.set_model_expected(True)
         self.presets.load()
         self.store.submit(lambda store: store.mark_interrupted())
@@ -193,12 +196,15 @@ class AppContext(QObject):
     def _ended(self, part: str) -> None:
         self._open_ends.discard(part)
         if self._is_closing and not self._open_ends:
-            self._open_ends = {"closed"}  # tell it once
-            self.closed.emit()
+            self._finish_closing()
 
     @Slot()
     def _give_up_closing(self) -> None:
         if self._open_ends != {"closed"}:
             _log.error("closing took too long; still open: %s", ", ".join(sorted(self._open_ends)))
-            self._open_ends = {"closed"}
-            self.closed.emit()
+            self._finish_closing()
+
+    def _finish_closing(self) -> None:
+        self._open_ends = {"closed"}  # told once
+        self._garbage.stop()
+        self.closed.emit()

@@ -144,13 +144,14 @@ class HostLink(QObject):
     # --- connection
 
     def attach(self, host: HostFile) -> None:
-        """Talk to this host from now on."""
-        if host == self._host and (self._is_connected or self._events is not None):
-            return
-        self.detach()
-        self._host = host
-        self._n_retries = 0
-        self._open_events()
+        """Talk to this host from now on; answers of an earlier one end. The same host is only tried again at once."""
+        if host != self._host:
+            self.detach()
+            self._host = host
+        if self._events is None:
+            self._n_retries = 0
+            self._retry.stop()
+            self._open_events()
 
     def detach(self) -> None:
         """Talk to no host; streams end with `ChatFailed`."""

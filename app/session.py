@@ -496,7 +496,6 @@ class ChatSession(QObject):
         if not title:
             first = next(iter(opened.transcript.path()), None)
             opened.title = title_from(first.content.text) if first else ""
-            self._saver.change(conversation_id, ConversationChange(title=opened.title))
         if opened is self._open:
             self.title_changed.emit(self.title)
 

@@ -148,8 +148,11 @@ def migrate(connection: sqlite3.Connection, *, up_to: int = LATEST) -> None:
         sqlite3.Error: if a step fails; earlier steps stay.
     """
     for step in MIGRATIONS:
-        if version_of(connection) < step.number <= up_to:
-            with transaction(connection):
+        if not version_of(connection) < step.number <= up_to:
+            continue
+        with transaction(connection):
+            # Two windows may begin at once: the second one waited for the lock, and finds the step done.
+            if version_of(connection) < step.number:
                 for statement in step.statements:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {step.number}")

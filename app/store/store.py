@@ -17,6 +17,7 @@ from app.store.records import BUSY_STATES, ConversationChange, ConversationRecor
 from app.store.schema import rebuild_search
 from app.store.search import find_conversations
 from app.store.transaction import transaction
+from app.title import title_from
 from runtime import units
 
 KEEP_DELETED_S = 24 * 3600.0
@@ -106,7 +107,7 @@ class Store:
     # --- conversations
 
     def list_conversations(self, *, limit: int) -> Found:
-        """Pinned ones first, then newest first, with the beginning of their last message."""
+        """Pinned ones first, then newest first, with the beginning of their last message. Empty ones are left out."""
         with self._guard() as connection:
             rows = connection.execute(
                 """
@@ -114,7 +115,10 @@ class Store:
                     SELECT substr(content, 1, ?) FROM message
                     WHERE conversation_id = conversation.id AND deleted_s IS NULL ORDER BY seq DESC LIMIT 1
                 ), draft)
-                FROM conversation WHERE deleted_s IS NULL ORDER BY pinned DESC, updated_s DESC LIMIT ?
+                FROM conversation WHERE deleted_s IS NULL AND (
+                    title <> '' OR draft <> '' OR pinned
+                    OR EXISTS (SELECT 1 FROM message WHERE conversation_id = conversation.id AND deleted_s IS NULL)
+                ) ORDER BY pinned DESC, updated_s DESC LIMIT ?
                 """,
                 (SNIPPET_CHARS, limit + 1),
             ).fetchall()
@@ -137,11 +141,15 @@ class Store:
         return None if row is None else _conversation(row)
 
     def rename(self, conversation_id: str, title: str) -> None:
-        """A person's own title; an empty one makes place for an automatic one (`save`)."""
+        """A person's own title; an empty one brings the automatic title, from the first question, back."""
         with self._guard() as connection:
+            first = connection.execute(
+                "SELECT content FROM message WHERE conversation_id = ? AND deleted_s IS NULL ORDER BY seq LIMIT 1",
+                (conversation_id,),
+            ).fetchone()
             connection.execute(
                 "UPDATE conversation SET title = ?, titled_by_person = ? WHERE id = ?",
-                (title, bool(title), conversation_id),
+                (title or title_from(first[0] if first else ""), bool(title), conversation_id),
             )
 
     def set_pinned(self, conversation_id: str, *, pinned: bool) -> None:

@@ -75,14 +75,14 @@ def test_when_refreshed_then_rows_are_told_in_groups(
     store: StoreLane, conversations: Conversations, qtbot: QtBot
 ) -> None:
     keep(store, "a", "First", "hello", "the\nlast  message")
-    keep(store, "b", "")
+    keep(store, "b", "", "x")
     conversations.set_pinned("a", True)
     with qtbot.waitSignal(conversations.rows_changed, timeout=WAIT_MS) as heard:
         conversations.refresh()
     rows: tuple[ConversationRow, ...] = heard.args[0]
     assert [(row.id, row.title, row.snippet, row.group_title) for row in rows] == [
         ("a", "First", "the last message", "Pinned"),
-        ("b", "New chat", "", "Today"),
+        ("b", "New chat", "x", "Today"),
     ]
 
 

@@ -205,6 +205,21 @@ def test_when_the_host_dies_and_comes_back_then_the_link_takes_a_new_snapshot(
     assert [model.id for model in live_link.loaded] == ["after"]
 
 
+def test_when_only_the_events_were_lost_then_a_running_answer_goes_on(
+    live_link: HostLink, fake_host: FakeHost, qtbot: QtBot, wait: Wait
+) -> None:
+    fake_host.replies.append(Reply(words("one two three"), hold_after=5))
+    heard = Heard(live_link.chat(HELLO))
+    wait(lambda: heard.text == "one two")
+    with qtbot.waitSignal(live_link.disconnected, timeout=WAIT_MS):
+        fake_host.cut_event_streams()
+    with qtbot.waitSignal(live_link.connected, timeout=WAIT_MS):
+        live_link.attach(fake_host.host_file)
+    fake_host.release()
+    wait(lambda: heard.ended == 1)
+    assert heard.text == "one two three"
+
+
 def test_when_not_attached_then_requests_fail_politely(link: HostLink, wait: Wait) -> None:
     failed: list[Failure] = []
     link.load_model(MODEL_ID, failed=failed.append)

@@ -150,6 +150,12 @@ class FakeHost:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def cut_event_streams(self) -> None:
+        """End the event streams only; answers go on."""
+        with self.changed:
+            self._readers.clear()
+            self.changed.notify_all()
+
     @property
     def host_file(self) -> HostFile:
         """What a client needs."""
@@ -414,7 +420,7 @@ class _Handler(BaseHTTPRequestHandler):
         with host.reading() as queue:
             while not _is_gone(self.connection):
                 with host.changed:
-                    if host.is_closing:
+                    if host.is_closing or not any(queue is one for one in host._readers):
                         return
                     if not queue:
                         host.changed.wait(POLL_S)

@@ -3,6 +3,7 @@
 import os
 import random
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,23 @@ def test_when_the_disk_is_full_then_it_is_the_worlds_fault_and_nothing_is_half_w
         assert store.conversation("new") is None
         store.save({"new": ConversationChange(title="T")})
         assert store.conversation("new") is not None
+
+
+def test_when_two_windows_make_the_file_at_once_then_both_use_it(path: Path) -> None:
+    gate = threading.Barrier(4)
+    incidents: list[object] = []
+
+    def begin() -> None:
+        gate.wait()
+        with Store(path) as store:
+            incidents.append(store.take_incident())
+            store.save({threading.current_thread().name: ConversationChange(title="T")})
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert incidents == [None] * 4
+    with Store(path) as store:
+        assert len(store.list_conversations(limit=9).rows) == 4

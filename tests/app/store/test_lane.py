@@ -41,7 +41,7 @@ def tell(told: list[int], number: int, _: None) -> None:
 
 
 def save_one(conversation_id: str, store: Store) -> None:
-    store.save({conversation_id: ConversationChange()})
+    store.save({conversation_id: ConversationChange(title=conversation_id)})
 
 
 def test_when_work_is_handed_in_then_it_runs_in_order_elsewhere_and_is_told_here(lane: StoreLane, wait: Wait) -> None:
@@ -101,7 +101,7 @@ def test_when_closed_then_everything_handed_in_is_written(path: Path, notices: N
     for number in range(100):
         lane.submit(partial(save_one, f"c{number}"))
     lane.close()
-    lane.submit(lambda store: store.save({"late": ConversationChange()}))
+    lane.submit(partial(save_one, "late"))
     qtbot.waitUntil(lambda: lane.is_closed, timeout=WAIT_MS)
     with Store(path) as store:
         assert len(store.list_conversations(limit=500).rows) == 100

@@ -83,13 +83,29 @@ def test_when_one_row_of_a_save_fails_then_nothing_of_it_is_written(store: Store
 
 def test_when_listed_then_pinned_come_first_and_the_newest_next(store: Store) -> None:
     for number in range(5):
-        store.save({f"c{number}": ConversationChange(updated_s=float(number))})
+        store.save({f"c{number}": ConversationChange(title="T", updated_s=float(number))})
     store.set_pinned("c1", pinned=True)
     store.set_deleted("c3", deleted=True)
     found = store.list_conversations(limit=3)
     assert [row.id for row in found.rows] == ["c1", "c4", "c2"]
     assert found.has_more
     assert not store.list_conversations(limit=4).has_more
+
+
+def test_when_a_conversation_is_empty_then_it_is_not_listed(store: Store) -> None:
+    store.save({"c": ConversationChange(draft="half a question")})
+    assert [row.snippet for row in store.list_conversations(limit=9).rows] == ["half a question"]
+    store.save({"c": ConversationChange(draft="")})
+    assert store.list_conversations(limit=9).rows == ()
+
+
+def test_when_an_own_title_is_taken_back_then_the_first_question_is_the_title(store: Store) -> None:
+    store.save({"c": ConversationChange(title="Why?")}, [QUESTION])
+    store.rename("c", "Mine")
+    store.save({"c": ConversationChange(title="automatic")})
+    assert [row.title for row in store.list_conversations(limit=9).rows] == ["Mine"]
+    store.rename("c", "")
+    assert [row.title for row in store.list_conversations(limit=9).rows] == ["Why?"]
 
 
 def test_when_duplicated_then_the_copy_has_all_branches_and_its_own_ids(store: Store) -> None:
