@@ -29,9 +29,10 @@ from runtime.errors import (
     WorkerDied,
     to_failure,
 )
-from runtime.gguf.facts import GgufFacts, read_facts
+from runtime.gguf.facts import read_facts
 from runtime.messages.frames import FrameSocket
 from runtime.messages.ipc import Cancel, Failed, Hello, Load, LoadFailed, LoadProgress, Ready, Shutdown, ToWorker
+from runtime.messages.shared import ModelFacts
 from runtime.units import now_local
 from runtime.worker.delivery import ready_made
 from runtime.worker.engine import Engine
@@ -98,23 +99,16 @@ class WorkerProcess:
     # --- main thread --------------------------------------------------------------------------------------
 
     def _serve(self, order: Load) -> None:
-        path = Path(order.path)
         try:
-            model, words, facts = self._load(path, order)
+            model, language, facts = self._load(Path(order.path), order)
+            engine = Engine(model, self._outbox.put)
         except RuntimeFault as error:
             _log.error("the model was not loaded: %s", error.message)
             self._outbox.put((LoadFailed(to_failure(error)),))
             self._flush_and_exit(EXIT_LOAD_FAILED)
-        language = Language(model.vocab, words, n_ctx=model.facts.n_ctx, clock=now_local)
         if language.template_failure is not None:
             _log.warning("%s", language.template_failure.message)
-        known = replace(
-            model.facts,
-            quantization=facts.quantization or model.facts.quantization,
-            reasoning=language.reasons,
-        )
-        engine = Engine(model, self._outbox.put)
-        front = Front(language, known, engine, self._outbox)
+        front = Front(language, facts, engine, self._outbox)
         health = HealthReporter(engine.figures, self._outbox)
         runner = threading.Thread(target=self._run_engine, args=(engine,), name="engine", daemon=True)
         self._engine, self._front = engine, front
@@ -122,8 +116,8 @@ class WorkerProcess:
         runner.start()
         front.start()
         health.start()
-        self._outbox.put((Ready(known),))
-        _log.info("ready: %s, %d tokens of context, %d slots", known.name, known.n_ctx, known.n_parallel)
+        self._outbox.put((Ready(facts),))
+        _log.info("ready: %s, %d tokens of context, %d slots", facts.name, facts.n_ctx, facts.n_parallel)
         runner.join()
         front.close(FLUSH_TIMEOUT_S)
         health.stop(FLUSH_TIMEOUT_S)
@@ -135,15 +129,15 @@ class WorkerProcess:
         model.close()
         _exit(EXIT_OK)
 
-    def _load(self, path: Path, order: Load) -> tuple[LlamaModel, HeaderWords, GgufFacts]:
+    def _load(self, path: Path, order: Load) -> tuple[LlamaModel, Language, ModelFacts]:
         try:
-            facts = read_facts(path)
-            facts.check_whole()
+            header = read_facts(path)
+            header.check_whole()
             # The words of the header and what reads the answers come while llama.cpp reads the weights.
             with ThreadPoolExecutor(1, "header") as pool:
-                words = pool.submit(_prepare, path, facts.chat_template)
+                words = pool.submit(_prepare, path, header.chat_template)
                 model = load_model(path, order.options, self._on_progress)
-                return model, words.result(), facts
+                language = Language(model.vocab, words.result(), n_ctx=model.facts.n_ctx, clock=now_local)
         except OSError as error:
             raise StorageFault(f"{path.name} cannot be read: {error.strerror or error}.", path=str(path)) from error
         except RuntimeFault:
@@ -153,6 +147,8 @@ class WorkerProcess:
             raise ModelLoadFailed(
                 f"{path.name} could not be loaded: {type(error).__name__}: {error}", path=str(path), reason=str(error)
             ) from error
+        quantization = header.quantization or model.facts.quantization
+        return model, language, replace(model.facts, quantization=quantization, reasoning=language.reasons)
 
     def _on_progress(self, stage: str, fraction: float) -> None:
         now = time.monotonic()
