@@ -40,6 +40,9 @@ from runtime.messages.ipc import (
 MAX_OPEN_REQUESTS = 16_384
 """Over the largest queue and batch the options allow (10,000 + 256): only a fault elsewhere reaches it."""
 
+_FRAMES_A_TURN = 32
+"""Reading frames that are already here never waits, so the others in the loop are given a turn after so many."""
+
 LoadMessage = LoadProgress | Ready | LoadFailed
 
 
@@ -116,9 +119,11 @@ class WorkerLink:
         """Read until the connection ends; the answer is "" for its end, else what was wrong with a frame."""
         try:
             while True:
-                body = await read_frame(self._reader)
-                self.last_heard_at = time.monotonic()
-                self._take(decode_from_worker(body))
+                for _ in range(_FRAMES_A_TURN):
+                    body = await read_frame(self._reader)
+                    self.last_heard_at = time.monotonic()
+                    self._take(decode_from_worker(body))
+                await asyncio.sleep(0)
         except (asyncio.IncompleteReadError, OSError):
             return ""
         except msgspec.DecodeError as error:

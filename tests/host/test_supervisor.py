@@ -1,7 +1,9 @@
 """What the host does when workers die, hang, refuse and give way, with the fake worker."""
 
+import asyncio
 import contextlib
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
@@ -320,3 +322,35 @@ def test_when_strangers_call_the_worker_port_then_they_are_turned_away(make_host
         thread.join()
     assert all(end == b"" for end in ends)
     assert content(ask(host, "x")) == "echo: x"
+
+
+def test_when_many_clients_come_and_go_then_nothing_stays_behind(make_host: MakeHost) -> None:
+    host = make_host()
+    texts = ("slowly 30", "say 50", "silence", "flood", "busy", "fail late", "slowly 1000")
+
+    async def one(client: httpx.AsyncClient, number: int) -> None:
+        chance = random.Random(number)
+        body = {
+            "model": "other" if number % 10 == 9 else "fake",
+            "stream": chance.random() < 0.7,
+            "messages": [{"role": "user", "content": chance.choice(texts)}],
+        }
+        with contextlib.suppress(TimeoutError, httpx.ReadError):
+            async with asyncio.timeout(chance.uniform(0.02, 1.0)):
+                async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+                    async for _chunk in answer.aiter_raw():
+                        if chance.random() < 0.02:
+                            return
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url=host.address_of_api, timeout=60) as client:
+            for _wave in range(3):
+                await asyncio.gather(*(one(client, number) for number in range(40)))
+
+    asyncio.run(run())
+    running = ("loading", "queued", "prompt", "generating")
+    host.until(lambda: not [row for row in host.private.get("/admin/requests").json() if row["state"] in running])
+    assert content(ask(host, "x")) == "echo: x"
+    host.until(lambda: host.private.get("/admin/status").json()["models"][0]["engine"].get("active", 0) == 0)
+    assert host._loop is not None
+    assert len(asyncio.all_tasks(host._loop)) < 20
