@@ -48,9 +48,19 @@ def starter() -> Path:
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerUnderTest]:
+def loading() -> list[FromWorker]:
+    """What the shared worker said while it loaded."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory, loading: list[FromWorker]) -> Iterator[WorkerUnderTest]:
     with WorkerUnderTest(tmp_path_factory.mktemp("worker") / "worker.log") as started:
-        started.load(starter(), LoadOptions(n_ctx=N_CTX, n_parallel=4))
+        started.send(Load(str(starter()), LoadOptions(n_ctx=N_CTX, n_parallel=4)))
+        while not loading or not isinstance(loading[-1], Ready):
+            message = started.next()
+            assert message is not None, started.log_text()
+            loading.append(message)
         yield started
 
 
@@ -72,19 +82,22 @@ def ask_again(worker: WorkerUnderTest, request_id: str) -> None:
     assert text_of(messages, request_id)
 
 
-def test_when_a_model_is_loaded_then_progress_rises_and_the_facts_are_true(fresh: WorkerUnderTest) -> None:
-    fresh.send(Load(str(starter()), LoadOptions(n_ctx=512, n_parallel=1)))
-    progress: list[float] = []
-    while not isinstance(message := fresh.next(), Ready):
-        assert isinstance(message, LoadProgress)
-        progress.append(message.fraction)
+def test_when_a_model_is_loaded_then_progress_rises_and_the_facts_are_true(
+    loading: list[FromWorker], worker: WorkerUnderTest
+) -> None:
+    assert worker.process.poll() is None
+    progress = [message.fraction for message in loading if isinstance(message, LoadProgress)]
+    assert len(progress) == len(loading) - 1
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
-    assert message.facts.architecture == "llama"
-    assert message.facts.quantization == "Q4_1"
-    assert message.facts.n_ctx == 512
-    assert message.facts.has_chat_template
-    assert not message.facts.reasoning
+    ready = loading[-1]
+    assert isinstance(ready, Ready)
+    assert ready.facts.architecture == "llama"
+    assert ready.facts.quantization == "Q4_1"
+    assert ready.facts.n_ctx == N_CTX
+    assert ready.facts.n_parallel == 4
+    assert ready.facts.has_chat_template
+    assert not ready.facts.reasoning
 
 
 def test_when_a_worker_starts_then_its_token_stands_in_no_argument_and_no_variable(worker: WorkerUnderTest) -> None:
