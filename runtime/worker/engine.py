@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
@@ -283,11 +284,11 @@ class Engine:
 
     def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None]]:
         rows = self._backend.logits
+        samplers = cast("list[tuple[int, Sampler]]", [(row, unit.sampler) for row, unit in plan.samples])
+        rows.prepare([(row, k) for row, sampler in samplers if (k := sampler.prepared_k)])
         tokens: list[int] = []
         logprobs: list[PositionLogprobs | None] = []
-        for row, unit in plan.samples:
-            sampler = unit.sampler
-            assert isinstance(sampler, Sampler)  # noqa: S101 - narrows the scheduler's opaque type
+        for (row, sampler), (_row, unit) in zip(samplers, plan.samples, strict=True):
             token = sampler.pick(rows, row)
             tokens.append(token)
             options = unit.job.request.options

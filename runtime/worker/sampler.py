@@ -215,9 +215,11 @@ class Sampler:
     __slots__ = (
         "_banned_ids",
         "_bias_ids",
+        "_can_prepare",
         "_chain",
         "_grammar",
         "_greedy",
+        "_k_with_bias",
         "_lowered",
         "_may_rise",
         "_narrowing",
@@ -246,6 +248,9 @@ class Sampler:
         # Where tokens are only lowered, the likeliest stays the likeliest if it is none of them.
         self._lowered = frozenset(bias) if all(value <= 0 for value in bias.values()) else None
         self._may_rise = may_rise
+        plain_greedy = greedy and not window and self._lowered is not None
+        self._can_prepare = narrowing is not None and narrowing.k > 0 and not may_rise and not plain_greedy
+        self._k_with_bias = (narrowing.k if narrowing else 0) + len(bias)
         self._window: deque[int] | None = None
         self._seen: Counter[int] = Counter()
         if window:
@@ -275,7 +280,17 @@ class Sampler:
             token = rows.argmax(index)
             if token not in self._lowered:
                 return token
+        prepared = rows.take_prepared(index)
+        if prepared is not None:
+            return rows.candidates.apply_at(self._chain, *prepared)
         return rows.candidates.apply(self._chain, self._fill(rows, index))
+
+    @property
+    def prepared_k(self) -> int:
+        """How many of the largest logits a row prepared together with others must hold; 0 to leave it alone."""
+        if not self._can_prepare:
+            return 0
+        return self._k_with_bias + len(self._seen)
 
     def _fill(self, rows: LogitRows, index: int) -> int:
         """Put the narrowed row, or the whole, into the candidates; returns how many."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from runtime.library.starter import find_starter
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
@@ -67,11 +68,11 @@ class EngineRig:
         sampling: SamplingOptions = GREEDY,
         embed: bool = False,
         from_window: bool = False,
-        **options: object,
+        **options: Any,
     ) -> str:
         request_id = name or f"r{next(self._names)}"
         tokens = chat(self.model, prompt) if isinstance(prompt, str) else tuple(prompt)
-        chosen = GenerateOptions(**{"max_tokens": 24, **options}, sampling=sampling)  # type: ignore[arg-type]
+        chosen = GenerateOptions(**{"max_tokens": 24, **options}, sampling=sampling)
         self.engine.submit(EngineRequest(request_id, tokens, chosen, from_window, (), embed))
         return request_id
 
@@ -85,8 +86,8 @@ class EngineRig:
         assert isinstance(end, Done), end
         return end
 
-    def ask(self, prompt: str | Sequence[int], **options: object) -> tuple[str, Done]:
-        request_id = self.submit(prompt, **options)  # type: ignore[arg-type]
+    def ask(self, prompt: str | Sequence[int], **options: Any) -> tuple[str, Done]:
+        request_id = self.submit(prompt, **options)
         done = self.wait(request_id)
         return self.texts[request_id, 0], done
 

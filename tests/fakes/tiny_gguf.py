@@ -34,7 +34,7 @@ def _writer(path: Path, architecture: str) -> gguf.GGUFWriter:
     return writer
 
 
-def _finish(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+def _finish(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:
     for name, values in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
     writer.write_header_to_file()

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def positions(rig: EngineRig, request_id: str) -> list[PositionLogprobs]:
 
 
 def test_when_32_conversations_stream_at_once_then_each_is_the_one_it_is_alone(rig: EngineRig) -> None:
-    asked = {"max_tokens": 8, "ignore_eos": True, "logprobs": True, "top_logprobs": 5}
+    asked: dict[str, Any] = {"max_tokens": 8, "ignore_eos": True, "logprobs": True, "top_logprobs": 5}
     names = [rig.submit(f"Write about {subject}.", **asked) for subject in SUBJECTS]
     for name in names:
         assert rig.wait(name).reasons == ("length",)
@@ -144,7 +145,7 @@ def test_when_a_grammar_asks_for_json_then_json_comes(rig: EngineRig) -> None:
 
 
 def test_when_a_stop_string_spans_tokens_then_the_text_ends_before_it(rig: EngineRig) -> None:
-    asked = {"max_tokens": 12, "ignore_eos": True, "sampling": SamplingOptions(temperature=0, seed=0)}
+    asked: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "sampling": SamplingOptions(temperature=0, seed=0)}
     whole, _done = rig.ask("Count from one to ten in words.", **asked)
     stop = whole[7:13]
     text, done = rig.ask("Count from one to ten in words.", **asked, stop=(stop,))
@@ -182,7 +183,7 @@ def test_when_a_request_ends_then_its_figures_add_up(small: EngineRig, tiny: Lla
 
 
 def test_when_text_is_embedded_then_like_is_near_like(rig: EngineRig) -> None:
-    def vector(text: str) -> np.ndarray:  # type: ignore[type-arg]
+    def vector(text: str) -> np.ndarray:
         tokens = rig.model.vocab.tokenize(text, add_special=True, parse_special=False)
         done = rig.wait(rig.submit(tokens, embed=True))
         assert done.usage.prompt_tokens == len(tokens)
@@ -198,7 +199,7 @@ def test_when_text_is_embedded_then_like_is_near_like(rig: EngineRig) -> None:
 def test_when_a_text_is_longer_than_a_chunk_then_it_is_the_mean_of_all_its_tokens(small: EngineRig) -> None:
     tokens = [260 + index * index % 60 for index in range(300)]
 
-    def vector(length: int) -> np.ndarray:  # type: ignore[type-arg]
+    def vector(length: int) -> np.ndarray:
         return np.frombuffer(small.wait(small.submit(tokens[:length], embed=True)).vector, dtype="<f4")
 
     # Attention looks back only, so a longer text's mean moves little by little from that of its beginning.
@@ -364,9 +365,9 @@ def test_when_a_step_breaks_then_its_requests_end_with_the_reason_and_the_engine
     with running(tiny) as rig:
         real = rig.engine._backend.decode
 
-        def broken(_plan: BatchPlan) -> int:
+        def broken(plan: BatchPlan) -> int:
             rig.engine._backend.decode = real  # type: ignore[method-assign]
-            raise ValueError("a bug of ours")
+            raise ValueError(f"a bug of ours with {len(plan.tokens)} rows")
 
         rig.engine._backend.decode = broken  # type: ignore[method-assign]
         name = rig.submit("Hi")

@@ -79,12 +79,29 @@ def test_when_a_row_is_narrowed_then_every_token_is_the_one_of_the_whole_vocabul
         assert picked == [whole.pick(found, index) for index in range(48)]
 
 
+def test_when_rows_are_narrowed_together_then_every_token_is_the_one_of_the_whole_vocabulary(
+    factory: SamplerFactory,
+) -> None:
+    names = [name for name, options in CASES.items() if make(factory, options).prepared_k]
+    assert len(names) > 5
+    together = [make(factory, CASES[name]) for name in names]
+    whole = [unnarrowed(factory, CASES[name]) for name in names]
+    n_prepared = 0
+    for seed in range(12):
+        found = rows(seed, len(names))
+        found.prepare([(row, sampler.prepared_k) for row, sampler in enumerate(together) if sampler.prepared_k < 200])
+        n_prepared += len(found._prepared)
+        picked = [sampler.pick(found, row) for row, sampler in enumerate(together)]
+        assert picked == [sampler.pick(found, row) for row, sampler in enumerate(whole)]
+    assert n_prepared > 40
+
+
 @pytest.mark.parametrize("n_vocab", [4096 + 17, 32_000, 151_936])
 def test_when_the_vocabulary_has_any_size_then_the_bound_holds_the_k_largest(n_vocab: int) -> None:
     found = rows(3, 8, n_vocab=n_vocab)
     for index in range(8):
         row = found.row(index)
-        for k in (1, 5, n_vocab // 64 // 4):
+        for k in (1, 5, found.max_narrow):
             least, maxima = found.bound(index, k)
             ids, logits = found.above(index, least, maxima)
             assert set(np.argsort(row)[-k:].tolist()) <= set(ids.tolist())
