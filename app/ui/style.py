@@ -103,6 +103,7 @@ def _labels(t: Tokens) -> str:
 
 def _buttons(t: Tokens) -> str:
     pad = f"{Space.HAIR}px {Space.S}px"
+    tick = asset("icons", "rendered", "tick.svg").as_posix()
     return f"""
     QPushButton {{ background: {t.raised}; color: {t.text}; border: {Size.LINE}px solid {t.line_strong};
         border-radius: {Size.RADIUS}px; padding: {pad}; min-height: {Size.CONTROL_SMALL_H}px; }}
@@ -120,6 +121,7 @@ def _buttons(t: Tokens) -> str:
     QPushButton[kind="quiet"] {{ background: transparent; border-color: transparent; }}
     QPushButton[kind="quiet"]:hover {{ background: {t.hover}; }}
     QPushButton[kind="quiet"]:focus {{ border: {Size.FOCUS}px solid {t.accent}; }}
+    QPushButton[kind="quiet"]:checked {{ background: {t.selected}; font-weight: 600; }}
     QPushButton[kind="suggestion"] {{ text-align: left; background: {t.raised};
         border: {Size.LINE}px solid {t.line}; border-radius: {Size.RADIUS_L}px; padding: {Space.S}px {Space.M}px; }}
     QPushButton[kind="suggestion"]:hover {{ border-color: {t.line_strong}; background: {t.hover}; }}
@@ -168,6 +170,12 @@ def _buttons(t: Tokens) -> str:
 
     QCheckBox {{ color: {t.text}; spacing: {Space.XS}px; }}
     QCheckBox:disabled {{ color: {t.text_disabled}; }}
+    QCheckBox::indicator {{ width: {Space.S + Size.FOCUS}px; height: {Space.S + Size.FOCUS}px;
+        border: {Size.LINE}px solid {t.line_strong}; border-radius: {Size.RADIUS_S}px; background: {t.surface}; }}
+    QCheckBox::indicator:hover, QCheckBox::indicator:focus {{ border-color: {t.accent}; }}
+    QCheckBox::indicator:checked {{ background: {t.accent}; border-color: {t.accent}; image: url("{tick}"); }}
+    QCheckBox::indicator:checked:disabled {{ background: {t.line_strong}; border-color: {t.line_strong}; }}
+    QCheckBox:focus {{ text-decoration: underline; }}
     """
 
 
@@ -217,6 +225,9 @@ def _fields(t: Tokens) -> str:
 def _lists(t: Tokens) -> str:
     return f"""
     QListView, QTreeView, QTableView {{ background: transparent; border: none; outline: none; color: {t.text}; }}
+    QListView[kind="palette"]::item {{ border-radius: {Size.RADIUS_S}px; }}
+    QListView[kind="palette"]::item:selected {{ background: {t.selected}; color: {t.text}; }}
+    QListView[kind="palette"]::item:hover {{ background: {t.hover}; }}
     QTableView {{ gridline-color: {t.line}; selection-background-color: {t.selected}; selection-color: {t.text}; }}
     QHeaderView::section {{ background: {t.panel}; color: {t.text_muted}; border: none;
         border-bottom: {Size.LINE}px solid {t.line}; padding: {Space.HAIR}px {Space.XS}px;

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from PySide6.QtCore import QByteArray, QSize, QTimer, Signal
@@ -20,7 +21,11 @@ from app.ui.frame.rail import PageEntry, Rail
 from app.ui.frame.status_bar import StatusBar
 from app.ui.icons import plain_icon
 from app.ui.theme import Size
+from app.ui.transcript.warm import warm_up
 from runtime.options import ApiOptions
+
+WARM_UP_MS = 1_000
+"""After the first paint, what the first answer needs is imported on a lane, when the start itself is over."""
 
 MAX_PALETTE_CHATS = 40
 """Conversations offered in the palette."""
@@ -165,7 +170,7 @@ class MainWindow(QMainWindow):
 
         view = bar.addMenu(self.tr("&View"))
         for number, page in enumerate(self.page_entries, 1):
-            self._action(view, page.title, lambda name=page.name: self.show_page(name), f"Ctrl+{number}", page.icon)
+            self._action(view, page.title, partial(self.show_page, page.name), f"Ctrl+{number}", page.icon)
         view.addSeparator()
         self._action(view, self.tr("Show or hide chats"), chat.toggle_list, "Ctrl+B", "panel-left")
         self._action(view, self.tr("Show or hide chat settings"), chat.toggle_inspector, "Ctrl+I", "panel-right")
@@ -176,7 +181,7 @@ class MainWindow(QMainWindow):
             (self.tr("Appearance: dark"), "dark", "moon"),
         )
         for title, theme, icon in themes:
-            self._action(view, title, lambda chosen=theme: self.choose_theme(chosen), None, icon)
+            self._action(view, title, partial(self.choose_theme, theme), None, icon)
         self._action(view, self.tr("Full screen"), self._full_screen, standard.FullScreen, "panel-right")
         view.addSeparator()
         self._action(view, self.tr("Command palette…"), self.open_palette, "Ctrl+K", "command")
@@ -313,14 +318,10 @@ class MainWindow(QMainWindow):
         for model in link.installed:
             if model.kind == "chat" and not model.problem:
                 title = self.tr("Load {name}").format(name=model.name)
-                entries.append(
-                    Entry(title, lambda chosen=model.id: self.chat.load_model(chosen), model.quantization, "models")
-                )
+                entries.append(Entry(title, partial(self.chat.load_model, model.id), model.quantization, "models"))
         for row in self._context.conversations.rows[:MAX_PALETTE_CHATS]:
             title = self.tr("Open chat: {title}").format(title=row.title)
-            entries.append(
-                Entry(title, lambda wanted=row.id: self.chat.open_conversation(wanted), row.group_title, "chat")
-            )
+            entries.append(Entry(title, partial(self.chat.open_conversation, row.id), row.group_title, "chat"))
         self.palette_box.open(entries)
 
     # --- window events
@@ -331,6 +332,7 @@ class MainWindow(QMainWindow):
             self._painted = True
             self.chat.composer.focus()
             QTimer.singleShot(0, self, self.first_paint.emit)
+            QTimer.singleShot(WARM_UP_MS, self, lambda: self._lane.submit(warm_up))
 
     def closeEvent(self, event: QCloseEvent) -> None:
         geometry = base64.b64encode(self.saveGeometry().data()).decode()

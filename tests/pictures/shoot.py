@@ -49,7 +49,7 @@ class Shooter:
             self.app.processEvents()
             time.sleep(0.002)
         if not condition():
-            print(f"{self.size}: gave up waiting for {condition}", file=sys.stderr)
+            sys.stderr.write(f"{self.size}: gave up waiting\n")
 
     def rest(self, seconds: float = 0.25) -> None:
         """Let the window work for a while."""

@@ -119,7 +119,7 @@ class ConversationDelegate(QStyledItemDelegate):
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         entry = index.data(ROW_ROLE)
         colors = self._appearance
-        rect = QRect(option.rect)  # type: ignore[attr-defined]
+        rect = QRect(option.rect)
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if isinstance(entry, ConversationRow):
@@ -133,7 +133,7 @@ class ConversationDelegate(QStyledItemDelegate):
 
     def _paint_row(self, painter: QPainter, option: QStyleOptionViewItem, rect: QRect, row: ConversationRow) -> None:
         colors = self._appearance
-        state = option.state  # type: ignore[attr-defined]
+        state = option.state
         hot = bool(state & QStyle.StateFlag.State_MouseOver)
         chosen = bool(state & QStyle.StateFlag.State_Selected)
         focused = bool(state & QStyle.StateFlag.State_HasFocus)
@@ -183,7 +183,7 @@ class ConversationDelegate(QStyledItemDelegate):
 
     def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: Index) -> None:
         del index
-        rect = QRect(option.rect)  # type: ignore[attr-defined]
+        rect = QRect(option.rect)
         editor.setGeometry(rect.adjusted(Space.XS, 2, -Space.HAIR, -2))
 
     def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:

@@ -16,6 +16,7 @@ class Fold(QWidget):
     ) -> None:
         super().__init__(parent)
         self._title = title
+        self.is_open: bool = opened
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(Space.HAIR)
@@ -31,7 +32,6 @@ class Fold(QWidget):
         self.content.setContentsMargins(Space.XS, 0, Space.XS, Space.S)
         self.content.setSpacing(Space.XS)
         column.addWidget(self.body)
-        self.is_open = not opened
         self.set_open(opened)
 
     def set_open(self, opened: bool) -> None:

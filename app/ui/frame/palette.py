@@ -3,14 +3,24 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt
+from PySide6.QtGui import QKeyEvent, QPainter
+from PySide6.QtWidgets import (
+    QFrame,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.ui.appearance import Appearance
 from app.ui.controls.labels import separator
-from app.ui.theme import Size, Space
+from app.ui.theme import Size, Space, Type
 
+HINT_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 MAX_RESULTS = 60
 """Rows shown at most."""
 
@@ -49,6 +59,25 @@ def fuzzy_score(wanted: str, text: str) -> float | None:
     return score - len(hay) / 100
 
 
+class _HintDelegate(QStyledItemDelegate):
+    """Draws the shortcut or kind at the right of a row."""
+
+    def __init__(self, appearance: Appearance, parent: QObject) -> None:
+        super().__init__(parent)
+        self._appearance = appearance
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        super().paint(painter, option, index)
+        hint = str(index.data(HINT_ROLE) or "")
+        if hint:
+            rect = QRect(option.rect).adjusted(0, 0, -Space.S, 0)
+            painter.setFont(self._appearance.font(Type.SMALL))
+            painter.setPen(self._appearance.color("text_muted"))
+            painter.drawText(rect, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, hint)
+
+
 class CommandPalette(QFrame):
     """Opens over the window; type, choose with the arrows, Enter runs, Esc closes."""
 
@@ -72,6 +101,7 @@ class CommandPalette(QFrame):
         self._list.setProperty("kind", "palette")
         self._list.setAccessibleName(self.tr("Matching commands"))
         self._list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._list.setItemDelegate(_HintDelegate(appearance, self))
         self._list.setIconSize(QSize(Size.ICON, Size.ICON))
         self._list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._list.itemClicked.connect(lambda _item: self._run())
@@ -105,7 +135,7 @@ class CommandPalette(QFrame):
             entry = self._entries[at]
             item = QListWidgetItem(self._appearance.icon(entry.icon), entry.title)
             item.setData(Qt.ItemDataRole.UserRole, at)
-            item.setToolTip(entry.hint)
+            item.setData(HINT_ROLE, entry.hint)
             item.setSizeHint(QSize(0, Size.CONTROL_H))
             self._list.addItem(item)
         if self._list.count():
@@ -140,7 +170,7 @@ class CommandPalette(QFrame):
             return False
         if event.type() == QEvent.Type.FocusOut and not self.isHidden():
             self.hide()
-        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+        if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
             return self._key(event)
         return False
 

@@ -71,8 +71,8 @@ class StatusBar(QWidget):
         self._address.clicked.connect(lambda _checked=False: self.page_wanted.emit("server"))
         self._copy = IconButton(appearance, "copy", self.tr("Copy the API address"), size=Size.ICON - Size.FOCUS)
         self._copy.clicked.connect(lambda _checked=False: self.copy_wanted.emit(self._address.text()))
-        for widget in (self._api_label, self._api, self._address, self._copy):
-            row.addWidget(widget)
+        for part in (self._api_label, self._api, self._address, self._copy):
+            row.addWidget(part)
         self._spark.setToolTip(self.tr("Tokens a second over the last minute"))
         self._speed.setAccessibleName(self.tr("Tokens a second"))
         self._first.setToolTip(self.tr("Time to the first token of the last answer"))

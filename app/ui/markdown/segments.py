@@ -11,10 +11,10 @@ from typing import Literal
 
 Kind = Literal["text", "fence", "list", "table", "math", "quote"]
 
-MAX_SEGMENT_CHARS = 2_500
+MAX_SEGMENT_CHARS = 1_500
 """Longest paragraph, list or quote parsed in one piece."""
 
-MAX_TABLE_ROWS = 30
+MAX_TABLE_ROWS = 20
 """Most table rows parsed in one piece."""
 
 MAX_MATH_CHARS = 4_000

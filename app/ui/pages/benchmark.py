@@ -74,9 +74,7 @@ class BenchmarkPage(Page):
     def __init__(self, context: AppContext, appearance: Appearance, parent: QWidget | None = None) -> None:
         super().__init__(
             tr("Benchmark"),
-            tr(
-                "Sends a few real requests to the loaded model and shows how fast it reads a prompt and writes an answer."
-            ),
+            tr("Sends a few real requests to the loaded model: how fast it reads, and how fast it writes."),
             parent,
         )
         self._link = context.link

@@ -95,6 +95,7 @@ class DeviceCard(Card):
         self.name = ElidedLabel("", "muted")
         self.head.addWidget(self.name, 1)
         self.state = label("", "tag")
+        self.state.hide()
         self.head.addWidget(self.state)
         self.column.addLayout(self.head)
         grid = QGridLayout()
@@ -196,6 +197,7 @@ class HardwarePage(Page):
 
     @staticmethod
     def _show_state(card: DeviceCard, gpu: GpuSample) -> None:
+        card.state.show()
         if gpu.problem:
             card.state.setText(tr("Not readable"))
             card.show_detail(gpu.problem, tone="bad")

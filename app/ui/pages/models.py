@@ -1,5 +1,6 @@
 """Models: what is installed, what is loaded, and what can be done with each."""
 
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, Qt, QUrl, Signal
@@ -58,7 +59,7 @@ class ModelCard(QFrame):
             ("load", self.tr("Load"), ""),
             ("unload", self.tr("Unload"), ""),
         ):
-            button = push_button(text, lambda action=action: self.wanted.emit(self.model.id, action), kind=kind)
+            button = push_button(text, partial(self.wanted.emit, model.id, action), kind=kind)
             button.setAccessibleName(f"{text}: {model.name}")
             row.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
             self._buttons[action] = button

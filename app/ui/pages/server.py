@@ -1,5 +1,7 @@
 """Server: the API switch, its address, port, keys and origins, and snippets that work as they stand."""
 
+from functools import partial
+
 import msgspec
 from PySide6.QtCore import QCoreApplication, Qt, Signal
 from PySide6.QtWidgets import (
@@ -49,6 +51,7 @@ class ServerPage(Page):
         self._link = context.link
         self._appearance = appearance
         self._language = "curl"
+        self._snippet = label("")
         self._build_switch()
         self._build_snippets()
         self._build_keys()
@@ -105,7 +108,7 @@ class ServerPage(Page):
         card = Card(tr("Try it"))
         self._tabs = QButtonGroup(self)
         for name in SNIPPETS:
-            tab = push_button(name, lambda name=name: self._choose_snippet(name), kind="quiet")
+            tab = push_button(name, partial(self._choose_snippet, name), kind="quiet")
             tab.setCheckable(True)
             tab.setChecked(name == self._language)
             self._tabs.addButton(tab)
@@ -117,7 +120,6 @@ class ServerPage(Page):
         frame.setProperty("role", "code-card")
         inside = QVBoxLayout(frame)
         inside.setContentsMargins(Space.M, Space.S, Space.M, Space.S)
-        self._snippet = label("")
         self._snippet.setFont(self._appearance.font(code=True))
         self._snippet.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard

@@ -13,6 +13,7 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 from app.tasks import Lane
+from app.ui.transcript.lexers import polite_thread
 
 MAX_FORMULAS = 512
 """Formulas kept; the one not used for longest goes first."""
@@ -103,9 +104,9 @@ class Formulas(QObject):
         elif not self._importing:
             self._importing = True
             if self._lane is None:
-                self._on_imported(_import_library())
+                self._on_imported(import_library())
             else:
-                self._lane.submit(_import_library, self._on_imported, self._on_import_failed)
+                self._lane.submit(import_library, self._on_imported, self._on_import_failed)
         return None
 
     def _on_imported(self, ok: bool) -> None:
@@ -131,10 +132,12 @@ class Formulas(QObject):
             self.ready.emit()
 
 
-def _import_library() -> bool:
-    library = import_module("ziamath")
-    library.config.svg2 = False  # Qt's SVG draws paths, not symbols
-    library.Latex("x", size=1).svg()
+def import_library() -> bool:
+    """Import the drawing library and draw once, so that its fonts are read."""
+    with polite_thread():
+        library = import_module("ziamath")
+        library.config.svg2 = False  # Qt's SVG draws paths, not symbols
+        library.Latex("x", size=1).svg()
     return True
 
 

@@ -1,12 +1,17 @@
 """Code highlighting: lexers are imported on a lane, code is lexed in slices between events."""
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol, cast
 
 from PySide6.QtCore import QObject, Signal
 
 from app.tasks import Lane
+
+POLITE_SWITCH_S = 0.0005
+"""A tenth of the interpreter's usual turn."""
 
 MAX_LEXERS = 32
 """Languages kept ready."""
@@ -77,9 +82,9 @@ class Lexers(QObject):
         if language not in self._asked and len(self._known) < MAX_LEXERS:
             self._asked.add(language)
             if self._lane is None:
-                self._on_found(language, _find(language))
+                self._on_found(language, find_lexer(language))
             else:
-                self._lane.submit(lambda: _find(language), lambda found: self._on_found(language, found))
+                self._lane.submit(lambda: find_lexer(language), lambda found: self._on_found(language, found))
         return self._known.get(language)
 
     def _on_found(self, language: str, lexer: Lexer | None) -> None:
@@ -88,10 +93,23 @@ class Lexers(QObject):
             self.ready.emit(language)
 
 
-def _find(language: str) -> Lexer | None:
-    lexers = import_module("pygments.lexers")
-    missing = import_module("pygments.util").ClassNotFound
+@contextmanager
+def polite_thread() -> Iterator[None]:
+    """While a lane imports something heavy, let the main thread have the interpreter ten times as often."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(POLITE_SWITCH_S)
     try:
-        return cast("Lexer", lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False))
-    except missing:
-        return None
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+def find_lexer(language: str) -> Lexer | None:
+    """Import the lexer of a language; `None` if there is none of that name."""
+    with polite_thread():
+        lexers = import_module("pygments.lexers")
+        missing = import_module("pygments.util").ClassNotFound
+        try:
+            return cast("Lexer", lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False))
+        except missing:
+            return None

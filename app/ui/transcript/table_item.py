@@ -32,7 +32,9 @@ class TableItem(Item):
     def __init__(self, look: Look, block: TableBlock, above: "TableItem | None" = None) -> None:
         super().__init__(look, block.place)
         self._block = block
-        self._above = above if block.continues else None
+        self._first: TableItem | None = None
+        if above is not None and block.continues:
+            self._first = above._first or above  # noqa: SLF001 - the same class
         self._columns = min(MAX_COLUMNS, max(len(block.header), max((len(row) for row in block.rows), default=0), 1))
         self._document = new_document(look, Type.BODY)
         self._table: QTextTable | None = None
@@ -75,8 +77,10 @@ class TableItem(Item):
 
     def column_widths(self, width: float) -> list[float]:
         """Widths in a place of this width: natural if they fit, else wide columns give way first."""
-        if self._above is not None and len(self._above.column_widths(width)) == self._columns:
-            return self._above.column_widths(width)
+        if self._first is not None:
+            shared = self._first.column_widths(width)
+            if len(shared) == self._columns:
+                return shared
         total = sum(self._natural)
         if total <= width:
             return self._natural

@@ -405,6 +405,7 @@ class TranscriptView(QAbstractScrollArea):
             painter.translate(0, y)
             turn.paint(painter, area.translated(0, -y), self.selection.of_turn(index, turn))
             painter.restore()
+        painter.end()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
