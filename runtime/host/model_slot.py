@@ -91,6 +91,7 @@ class ModelSlot:
         self.restarts = 0
         self.users = 0
         self.is_leaving = False
+        self._is_ending = False
         self.link: WorkerLink | None = None
         self._fraction = 0.0
         self._stage = ""
@@ -207,9 +208,12 @@ class ModelSlot:
         """End the worker and what it runs. Returns when the process has ended; may be called twice."""
         self.is_leaving = True
         self._set_state("unloading")
-        if self._task is not None:
+        if self._task is None:
+            return
+        if not self._is_ending:  # a second cancel would break off the waiting for the process's end
+            self._is_ending = True
             self._task.cancel()
-            await asyncio.wait({self._task})
+        await asyncio.wait({self._task})
 
     # --- its life -----------------------------------------------------------------------------------------
 

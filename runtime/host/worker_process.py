@@ -201,7 +201,6 @@ async def start_process(
     )
     worker = WorkerProcess(process, on_line)
     if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.write(first_line.encode() + b"\n")
-            await process.stdin.drain()
+        # Not drained: a line fits any pipe, and nothing may come between the start and the caller's `finally`.
+        process.stdin.write(first_line.encode() + b"\n")
     return worker

@@ -29,7 +29,7 @@ too long            `Failed` with ContextExceeded
 fail late           two words, then `Failed`
 logprobs            two tokens with alternatives, one of them half a character
 active              the number of open requests
-flood               20,000 words as fast as it can
+flood               5,000 words as fast as it can
 anything else       "echo: " and the message
 ==================  =======================================================================
 """
@@ -202,7 +202,7 @@ class FakeWorker:
             case ["slowly", count]:
                 self._say(request, [f"w{index} " for index in range(int(count))], cancelled, pause_s=0.02)
             case ["flood"]:
-                self._say(request, ["word "] * 20_000, cancelled)
+                self._say(request, ["word "] * 5_000, cancelled)
             case ["think"]:
                 self._delta(request, "Hmm. ", kind="reasoning")
                 self._say(request, ["Yes."], cancelled)
