@@ -3,6 +3,7 @@
 A formula that is not ready, too long or broken is shown as its source.
 """
 
+import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from importlib import import_module
@@ -134,7 +135,8 @@ class Formulas(QObject):
 
 def import_library() -> bool:
     """Import the drawing library and draw once, so that its fonts are read."""
-    with polite_thread():
+    with polite_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # how the library finds its font files
         library = import_module("ziamath")
         library.config.svg2 = False  # Qt's SVG draws paths, not symbols
         library.Latex("x", size=1).svg()
