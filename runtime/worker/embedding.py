@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from runtime.errors import GenerationFailed, NotEnoughMemory
 from runtime.scheduler.plan import BatchPlan
 from runtime.worker import native, parameters
-from runtime.worker.backend import BatchArrays
+from runtime.worker.batch import BatchArrays
 from runtime.worker.load import LlamaModel
 
 CHUNK_ROWS = 128

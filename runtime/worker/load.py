@@ -21,9 +21,11 @@ from runtime.errors import (
 )
 from runtime.messages.shared import ModelFacts
 from runtime.options import LoadOptions
+from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.types import MemoryKind
 from runtime.units import format_bytes
 from runtime.worker import amx, native, parameters
+from runtime.worker.batch import BatchArrays
 from runtime.worker.devices import list_devices
 from runtime.worker.llama_log import LlamaLog
 from runtime.worker.vocab import Vocab
@@ -64,6 +66,7 @@ class LlamaModel:
         pooling: how its tokens become one vector.
         model: the `llama_model` pointer.
         context: the `llama_context` pointer.
+        abort: makes a running decode end; lives as long as the context that reads it.
     """
 
     def __init__(self, model: int, context: int, *, vocab: Vocab, metadata: Mapping[str, str]) -> None:
@@ -76,6 +79,8 @@ class LlamaModel:
         self.options = LoadOptions()
         self.memory_kind: MemoryKind = "shared"
         self.has_memory = True
+        self.abort = native.AbortFlag()
+        native.set_abort_callback(context, native.flag_reader(), self.abort.address)
 
     @property
     def pooling(self) -> str:
@@ -300,10 +305,14 @@ def _shape(path: Path, model: int, metadata: Mapping[str, str]) -> parameters.Mo
 
 
 def _warm_up(loaded: LlamaModel) -> None:
-    """Decode one token, so that the first request does not pay for touching the weights."""
-    from runtime.worker.backend import LlamaBackend
-
-    LlamaBackend(loaded).warm_up()
+    """Decode one token and forget it, so that the first request does not pay for touching the weights."""
+    memory: int | None = native.get_memory(loaded.context)
+    if not memory:
+        return
+    arrays = BatchArrays(1)
+    arrays.fill(BatchPlan(tokens=[0], positions=[0], seq_ids=[0], output_rows=[0]))
+    native.decode(loaded.context, arrays.batch)
+    native.memory_clear(memory, False)
 
 
 def _facts(loaded: LlamaModel, path: Path, devices: tuple[str, ...], *, load_s: float) -> ModelFacts:

@@ -9,10 +9,16 @@ itself. Here handles are plain addresses (`int`), and each function is bound in 
 """
 
 import ctypes
-import ctypes.util
+import os
 import sys
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int8, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
+
+# GNU OpenMP reads this once, when llama.cpp brings it in. By default a thread spins 300,000 rounds at each of the
+# thousand barriers of a step before it sleeps. Where other programs use the cores too, that burns the time the late
+# thread needs: with two busy programs on two cores the starter model fell from 28 to between 0.5 and 30 tokens a
+# second, and stayed at 27 to 30 with 20,000 rounds (2 cores, 2026-11-30).
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import llama_cpp
 from llama_cpp.llama_cpp import _lib as _releasing

@@ -26,7 +26,7 @@ from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
 from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.types import Done, EngineOutput, EngineRequest, Text
 from runtime.worker import native, parameters
-from runtime.worker.backend import BatchArrays
+from runtime.worker.batch import BatchArrays
 from runtime.worker.engine import Engine
 from runtime.worker.load import LlamaModel, load_model
 
