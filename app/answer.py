@@ -39,11 +39,11 @@ class Answer(QObject):
     changed = Signal(str)
     """Message id: its state, figures, progress or notice changed."""
 
-    context_used = Signal(int)
-    """Tokens of prompt and answer so far."""
+    context_used = Signal(str, int)
+    """Message id, tokens of prompt and answer so far."""
 
-    speed_changed = Signal(object)
-    """`float | None`: tokens a second now; `None` at the end."""
+    speed_changed = Signal(str, object)
+    """Message id and `float | None`: tokens a second now; `None` at the end."""
 
     finished = Signal()
     """The node is in its final state and handed to the saver."""
@@ -168,7 +168,7 @@ class Answer(QObject):
         if has_changed:
             self.changed.emit(self.node.id)
         if self._prompt_tokens is not None:
-            self.context_used.emit(self._prompt_tokens + self._n_tokens)
+            self.context_used.emit(self.node.id, self._prompt_tokens + self._n_tokens)
 
     def _append(self, reasoning: list[str], content: list[str]) -> None:
         """Into the node first, then told: who reads the node on hearing it finds it whole."""
@@ -262,9 +262,9 @@ class Answer(QObject):
         self._saver.put(self.node.record(self.transcript.conversation_id))
         used = (stats.prompt_tokens or 0) + self._n_tokens if stats else 0
         if used:
-            self.context_used.emit(used)
+            self.context_used.emit(self.node.id, used)
         self.changed.emit(self.node.id)
-        self.speed_changed.emit(None)
+        self.speed_changed.emit(self.node.id, None)
         self.finished.emit()
         self.deleteLater()
 
@@ -277,4 +277,4 @@ class Answer(QObject):
 
     @Slot()
     def _tell_speed(self) -> None:
-        self.speed_changed.emit(self._rate.rate(time.monotonic()))
+        self.speed_changed.emit(self.node.id, self._rate.rate(time.monotonic()))

@@ -75,11 +75,10 @@ class Answering(QObject):
         """Have this node written. The conversation must not have a running answer."""
         answer = Answer(opened.transcript, node, self._saver, self._speed, self)
         self._running[opened.id] = (answer, opened)
-        message_id = node.id
         answer.appended.connect(self.appended)
         answer.changed.connect(self.changed)
-        answer.context_used.connect(lambda used: self.context_used.emit(message_id, used))
-        answer.speed_changed.connect(lambda speed_tps: self.speed_changed.emit(message_id, speed_tps))
+        answer.context_used.connect(self.context_used)
+        answer.speed_changed.connect(self.speed_changed)
         answer.finished.connect(self._finished)
         self._saver.change(opened.id, ConversationChange(updated_s=units.now()))
         self._saver.put(node.record(opened.id))

@@ -67,7 +67,7 @@ class AppContext(QObject):
         )
         self._host_note: int | None = None
         self._is_closing = False
-        self._open_ends: set[str] = set()
+        self._is_closed = False
         self._purge = QTimer(self)
         self._purge.setInterval(PURGE_MS)
         self._purge.timeout.connect(self._tidy)
@@ -75,9 +75,9 @@ class AppContext(QObject):
         self.host.started.connect(self._host_started)
         self.host.died.connect(self._host_died)
         self.host.failed.connect(self._host_failed)
-        self.host.stopped.connect(lambda: self._ended("host"))
-        self.store.closed.connect(lambda: self._ended("store"))
-        self._files.closed.connect(lambda: self._ended("files"))
+        self.host.stopped.connect(self._look_whether_closed)
+        self.store.closed.connect(self._look_whether_closed)
+        self._files.closed.connect(self._look_whether_closed)
         self.link.connected.connect(self._connected)
         self.link.disconnected.connect(self._disconnected)
         self.link.notice.connect(self.notices.say)
@@ -88,7 +88,7 @@ class AppContext(QObject):
     @property
     def is_closed(self) -> bool:
         """Whether `closed` was emitted."""
-        return self._open_ends == {"closed"}
+        return self._is_closed
 
     def start(self) -> None:
         """After the first paint: read conversations, start the host, then load the last or starter model."""
@@ -115,7 +115,6 @@ class AppContext(QObject):
         if self._is_closing:
             return
         self._is_closing = True
-        self._open_ends = {"host", "store", "files"}
         api = self.link.api
         keep = api is not None and api.running and api.options.keep_when_window_closes
         self.session.close()
@@ -193,18 +192,26 @@ class AppContext(QObject):
     def _tidy(self) -> None:
         self.store.submit(Store.purge)
 
-    def _ended(self, part: str) -> None:
-        self._open_ends.discard(part)
-        if self._is_closing and not self._open_ends:
+    def _still_open(self) -> list[str]:
+        ends = {
+            "host": self.host.state == "stopped",
+            "store": self.store.is_closed,
+            "settings": self._files.is_closed,
+        }
+        return [name for name, is_done in ends.items() if not is_done]
+
+    @Slot()
+    def _look_whether_closed(self) -> None:
+        if self._is_closing and not self._is_closed and not self._still_open():
             self._finish_closing()
 
     @Slot()
     def _give_up_closing(self) -> None:
-        if self._open_ends != {"closed"}:
-            _log.error("closing took too long; still open: %s", ", ".join(sorted(self._open_ends)))
+        if not self._is_closed:
+            _log.error("closing took too long; still open: %s", ", ".join(self._still_open()))
             self._finish_closing()
 
     def _finish_closing(self) -> None:
-        self._open_ends = {"closed"}  # told once
+        self._is_closed = True
         self._garbage.stop()
         self.closed.emit()

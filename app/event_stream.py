@@ -51,7 +51,7 @@ def unreachable(reason: str) -> Failure:
 
 
 class EventStream(QObject, Generic[E]):
-    """Reads one reply. Home thread: main. Owns the reply."""
+    """Reads one reply and deletes it afterwards. Home thread: main."""
 
     arrived = Signal(list)
     """Decoded events, in order."""
@@ -67,7 +67,6 @@ class EventStream(QObject, Generic[E]):
         self._is_paused = False
         self._is_closed = False
         self._reply = reply
-        reply.setParent(self)
         reply.setReadBufferSize(BUFFER_BYTES)
         self._next_slice = QTimer(self)
         self._next_slice.setSingleShot(True)
@@ -90,6 +89,7 @@ class EventStream(QObject, Generic[E]):
         self._is_closed = True
         self._next_slice.stop()
         self._reply.abort()
+        self._reply.deleteLater()
 
     @Slot()
     def _read(self) -> None:
@@ -111,8 +111,8 @@ class EventStream(QObject, Generic[E]):
         try:
             payloads = self._parser.feed(raw)
         except EventTooLong as error:
-            self._close(unreachable(str(error)))
             self._reply.abort()
+            self._close(unreachable(str(error)))
             return False
         events = []
         for payload in payloads:
@@ -131,4 +131,5 @@ class EventStream(QObject, Generic[E]):
 
     def _close(self, failure: Failure | None) -> None:
         self._is_closed = True
+        self._reply.deleteLater()
         self.closed.emit(failure)

@@ -20,7 +20,7 @@ class Garbage(QObject):
         self._timer = QTimer(self)
         self._timer.setInterval(PERIOD_MS)
         self._timer.timeout.connect(self._look)
-        self._was_enabled = True
+        self._was_enabled = False
         self._has_frozen = False
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from PySide6.QtCore import QByteArray, QCoreApplication, QObject, QTimer, QUrl, Signal, Slot
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkProxy, QNetworkReply, QNetworkRequest
 
+from app.call import Call
 from app.event_stream import HTTP_OK, reply_status
 from app.host_child import HostChild
 from runtime.messages.api import HostFile
@@ -296,9 +297,11 @@ class HostProcess(QObject):
 
     def _ask_to_end(self, host: HostFile) -> None:
         reply = self._network.post(_request(host, "/admin/shutdown"), QByteArray())
-        reply.finished.connect(reply.deleteLater)
-        if self._child is None:
-            reply.finished.connect(self._finish_stop)
+        Call(reply, self._asked_to_end, self)
+
+    def _asked_to_end(self, _: QNetworkReply) -> None:
+        if self._is_stopping and self._child is None:
+            self._finish_stop()
 
     def _look_at_end(self) -> None:
         child = self._child
@@ -349,12 +352,11 @@ class HostProcess(QObject):
         """Ask whether this host answers to its token."""
         reply = self._network.get(_request(host, "/admin/status"))
 
-        def take() -> None:
-            reply.deleteLater()
+        def take(reply: QNetworkReply) -> None:
             is_well = reply.error() == QNetworkReply.NetworkError.NoError and reply_status(reply) in HTTP_OK
             tell(host, is_well)
 
-        reply.finished.connect(take)
+        Call(reply, take, self)
 
 
 def _request(host: HostFile, path: str) -> QNetworkRequest:

@@ -12,6 +12,7 @@ import msgspec
 from PySide6.QtCore import QByteArray, QCoreApplication, QObject, QTimer, QUrl, Signal, Slot
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkProxy, QNetworkReply, QNetworkRequest
 
+from app.call import Call
 from app.chat_stream import ChatStream
 from app.event_stream import HTTP_OK, EventStream, reply_failure, reply_status, unreachable
 from app.mirror import Mirror, Part
@@ -95,7 +96,7 @@ class HostLink(QObject):
         self._requests = _manager(self)
         self._events: EventStream[HostEvent] | None = None
         self._chats: set[ChatStream] = set()
-        self._count_reply: QNetworkReply | None = None
+        self._count_call: Call | None = None
         self._n_retries = 0
         self._retry = QTimer(self)
         self._retry.setSingleShot(True)
@@ -281,10 +282,9 @@ class HostLink(QObject):
         failed: Failed | None = None,
     ) -> None:
         """Count the tokens of a conversation. Only the newest count is answered; older ones are dropped."""
-        if self._count_reply is not None:
-            older, self._count_reply = self._count_reply, None
-            older.abort()
-        self._count_reply = self._send(
+        if self._count_call is not None:
+            self._count_call.drop()
+        self._count_call = self._send(
             "POST",
             "/admin/count",
             CountRequest(model_id, messages),
@@ -338,7 +338,7 @@ class HostLink(QObject):
         decode: Callable[[bytes], A],
         done: Callable[[A], None] | None,
         failed: Failed | None,
-    ) -> QNetworkReply | None:
+    ) -> Call | None:
         tell_failed = failed or self.request_failed.emit
         if self._host is None:
             failure = unreachable(QCoreApplication.translate("HostLink", "not connected"))
@@ -347,13 +347,7 @@ class HostLink(QObject):
         raw = QByteArray(b"" if body is None else msgspec.json.encode(body))
         reply = self._requests.sendCustomRequest(self._request(path), QByteArray(method.encode()), raw)
 
-        def take() -> None:
-            reply.deleteLater()
-            is_cancelled = reply.error() == QNetworkReply.NetworkError.OperationCanceledError
-            if reply is self._count_reply:
-                self._count_reply = None
-            elif is_cancelled and path == "/admin/count":
-                return  # a newer count took its place
+        def take(reply: QNetworkReply) -> None:
             raw_answer = bytes(reply.readAll().data())
             if reply_status(reply) not in HTTP_OK:
                 tell_failed(reply_failure(reply, raw_answer))
@@ -367,8 +361,7 @@ class HostLink(QObject):
             if done is not None:
                 done(answer)
 
-        reply.finished.connect(take)
-        return reply
+        return Call(reply, take, self)
 
 
 def _nothing(raw: bytes) -> None:

@@ -8,11 +8,12 @@
 import contextlib
 import logging
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from app.store.faults import is_damage
+from app.store.faults import is_busy, is_damage
 from app.store.salvage import TABLES, salvage
 from app.store.schema import LATEST, migrate, rebuild_search, version_of
 from runtime import units
@@ -21,6 +22,8 @@ Incident = Literal["damaged", "newer", "not_saved"]
 
 BUSY_TIMEOUT_S = 5.0
 """How long a statement waits for another window that writes to the same file. Only the store's thread waits."""
+
+BUSY_PAUSE_S = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +118,22 @@ def close_database(connection: sqlite3.Connection) -> None:
 
 
 def _connect(target: Path | str) -> sqlite3.Connection:
+    """Connect and set up; waits up to `BUSY_TIMEOUT_S` for another window that does the same.
+
+    SQLite does not wait by itself where a file is switched to WAL (https://sqlite.org/wal.html, "Sometimes queries
+    return SQLITE_BUSY").
+    """
+    give_up_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            return _connect_once(target)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > give_up_s:
+                raise
+        time.sleep(BUSY_PAUSE_S)
+
+
+def _connect_once(target: Path | str) -> sqlite3.Connection:
     connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         # Space of deleted conversations is given back by `Store.purge`; must come before the first table.

@@ -34,6 +34,11 @@ def is_damage(error: sqlite3.Error) -> bool:
     return primary_code(error) in _DAMAGED
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection is in the way for now."""
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def fault_of(error: sqlite3.Error, path: Path) -> RuntimeFault:
     """The world's fault (disk full, damaged, locked) as `StorageFault`, anything else as `BugFault`."""
     reason = _WORLD.get(primary_code(error))

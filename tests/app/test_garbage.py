@@ -38,3 +38,8 @@ def test_when_taken_over_then_cycles_are_freed_on_the_main_thread_only(qtbot: Qt
     finally:
         garbage.stop()
     assert not gc.isenabled()  # as the tests around have it
+
+
+def test_when_it_never_began_then_stopping_changes_nothing(qtbot: QtBot) -> None:  # noqa: ARG001
+    Garbage().stop()
+    assert not gc.isenabled()

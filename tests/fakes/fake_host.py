@@ -136,9 +136,9 @@ class FakeHost:
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
-        self.cut_connections()
         server.shutdown()
         thread.join(5)
+        self.cut_connections()
         server.server_close()  # waits for the handlers
         self._server = self._thread = None
 
@@ -293,6 +293,12 @@ class _Server(ThreadingHTTPServer):
         self.host = host
         super().__init__(address, _Handler)
 
+    def process_request(self, request: socket.socket, client_address: object) -> None:
+        # Before the handler's thread begins, so that `close` finds every connection.
+        with self.host.changed:
+            self.host._sockets.add(request)
+        super().process_request(request, client_address)  # type: ignore[arg-type]
+
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
@@ -308,8 +314,6 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self.server.host.changed:
-            self.server.host._sockets.add(self.connection)
 
     def finish(self) -> None:
         with self.server.host.changed:
