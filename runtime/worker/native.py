@@ -19,6 +19,8 @@ from typing import Any
 # thread needs: with two busy programs on two cores the starter model fell from 28 to between 0.5 and 30 tokens a
 # second, and stayed at 27 to 30 with 20,000 rounds (2 cores, 2026-11-30).
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+# An assertion of llama.cpp would otherwise start a debugger for its backtrace, which can take seconds.
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp
 from llama_cpp.llama_cpp import _lib as _releasing
