@@ -69,6 +69,7 @@ class Shooter:
         """Go through the pages."""
         context = AppContext(folder)
         window = MainWindow(context, self.appearance)
+        window.close_wanted.connect(context.close)
         window.resize(self.width, self.height)
         window.show()
         self.rest()

@@ -21,7 +21,6 @@ from app.ui.appearance import Appearance
 from app.ui.chat.composer import Composer
 from app.ui.chat.conversation_list import ConversationList
 from app.ui.chat.empty import EmptyChat
-from app.ui.chat.inspector import Inspector
 from app.ui.chat.model_picker import ModelPicker, current_model
 from app.ui.controls.buttons import IconButton
 from app.ui.controls.labels import ElidedLabel
@@ -54,7 +53,7 @@ class ChatPage(QWidget):
         self._toasts = toasts
         self._lane = lane
         self._editing_id = ""
-        self._inspector: Inspector | None = None
+        self._inspector: QWidget | None = None
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
@@ -381,6 +380,8 @@ class ChatPage(QWidget):
 
     def _show_inspector(self, shown: bool) -> None:
         if shown and self._inspector is None:
+            from app.ui.chat.inspector import Inspector  # late: few people open it at once
+
             self._inspector = Inspector(self._session, self._context.presets, self._appearance)
             layout = self._inspector_place.layout()
             if layout is not None:
