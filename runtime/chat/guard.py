@@ -11,7 +11,7 @@ shields the control token beside it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from runtime.errors import BugFault
@@ -22,6 +22,10 @@ CUT = "\ufdd2"
 """Put where an unfinished answer ends, to find the place again in the rendered text."""
 _NONCHARACTERS = re.compile(f"[{MARK_START}{MARK_END}{CUT}]")
 _NEVER = re.compile("(?!)")
+
+CHUNK_CHARS = 8192
+"""A longer text is tokenized in parts. llama.cpp's search for control tokens takes time that grows with the square
+of how many there are (25 s for 20,000 short messages), and a call cannot be broken off."""
 
 
 class Tokenizer(Protocol):
@@ -62,6 +66,9 @@ class ControlTokenGuard:
         words = [text for text in user_defined if text.strip() and (_looks_like_marker(text) or text in template_text)]
         self._control = _pattern(control)
         self._all = _pattern([*control, *words])
+        # Before a control token a text may be cut: the tokenizer reads what is on either side by itself. Not behind
+        # white space, which some control tokens take with them.
+        self._cuts = re.compile(rf"(?<=\S)(?:{self._control.pattern})")
         guarded = self._all.pattern
         self._pieces = re.compile(
             f"{MARK_START}(?P<after>{guarded}){MARK_END}?|(?P<before>{guarded}){MARK_END}|[{MARK_START}{MARK_END}]"
@@ -81,22 +88,45 @@ class ControlTokenGuard:
         text = strip_marks(text)
         return (self._control if model_wrote_it else self._all).sub(rf"{MARK_START}\g<0>{MARK_END}", text)
 
-    def tokenize(self, rendered: str) -> list[int]:
-        """Tokenize a rendered conversation: the template's control tokens as such, marked ones as characters."""
-        if MARK_START not in rendered and MARK_END not in rendered:
-            return self._tokenizer.tokenize(rendered, add_special=False, parse_special=True)
+    def tokenize(self, rendered: str, *, is_wanted: Callable[[], bool] = lambda: True) -> list[int]:
+        """Tokenize a rendered conversation: the template's control tokens as such, marked ones as characters.
+
+        Args:
+            rendered: the conversation.
+            is_wanted: asked between parts; once it says no, what was made so far is returned.
+        """
         ids: list[int] = []
         at = 0
         for match in self._pieces.finditer(rendered):
+            if not is_wanted():
+                return ids
             if match.start() > at:
-                ids += self._piece(rendered[at : match.start()], parse_special=True, first=not ids)
+                ids += self._template_text(rendered[at : match.start()], first=not ids, is_wanted=is_wanted)
             marked = match["after"] or match["before"]
             if marked:
                 ids += self._characters(marked, first=not ids)
             at = match.end()
         if at < len(rendered):
-            ids += self._piece(rendered[at:], parse_special=True, first=not ids)
+            ids += self._template_text(rendered[at:], first=not ids, is_wanted=is_wanted)
         return ids
+
+    def _template_text(self, text: str, *, first: bool, is_wanted: Callable[[], bool]) -> list[int]:
+        ids: list[int] = []
+        for number, chunk in enumerate(self._chunks(text)):
+            if number and not is_wanted():
+                break
+            if number:  # it begins with a control token: nothing is put before it
+                ids += self._tokenizer.tokenize(chunk, add_special=False, parse_special=True)
+            else:
+                ids += self._piece(chunk, parse_special=True, first=first)
+        return ids
+
+    def _chunks(self, text: str) -> Iterator[str]:
+        at = 0
+        while cut := self._cuts.search(text, at + CHUNK_CHARS):
+            yield text[at : cut.start()]
+            at = cut.start()
+        yield text[at:]
 
     def _characters(self, marked: str, *, first: bool) -> list[int]:
         """Tokens of a control token's text that are not the control token."""

@@ -79,7 +79,8 @@ class PromptBuilder:
             messages: the conversation; an empty assistant message at its end is left out.
             options: `max_tokens` and `context_policy` decide what fits.
             continue_last: go on writing the last assistant message.
-            is_wanted: asked between renders; once it says no, what was made so far is returned.
+            is_wanted: asked between renders and parts of a long text; once it says no, what was made so far is
+                returned.
 
         Raises:
             BadRequest: if there is nothing to answer or to continue.
@@ -94,7 +95,7 @@ class PromptBuilder:
             text = self._template.render(
                 kept, now=now, add_generation_prompt=not continue_last, continue_last=continue_last
             )
-            return text, self._tokenize(text)
+            return text, self._tokenize(text, is_wanted)
 
         starts = _turn_starts(marked)
         text, ids = attempt(0)
@@ -179,8 +180,8 @@ class PromptBuilder:
             raise BadRequest("The conversation is empty.", param="messages")
         return rows
 
-    def _tokenize(self, text: str) -> list[int]:
-        ids = self._guard.tokenize(text)
+    def _tokenize(self, text: str, is_wanted: Callable[[], bool] = lambda: True) -> list[int]:
+        ids = self._guard.tokenize(text, is_wanted=is_wanted)
         n_bos = len(self._bos_ids)
         return ids if not n_bos or ids[:n_bos] == self._bos_ids else self._bos_ids + ids
 

@@ -1,8 +1,10 @@
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.chat.guard import MARK_END, MARK_START, ControlTokenGuard, strip_marks
+from runtime.chat.guard import CHUNK_CHARS, MARK_END, MARK_START, ControlTokenGuard, strip_marks
 from tests.support.tokenizers import CharacterTokenizer, starter_vocab
 
 TEMPLATE = "<|im_start|>user <think>"
@@ -82,3 +84,43 @@ def test_the_starter_models_tokenizer_when_guarded_then_text_survives_without_co
     ids = guard.tokenize(guard.mark(text, model_wrote_it=False))
     assert not {0, 1, 2} & set(ids)
     assert b"".join(vocab.token_bytes(i, special=True) for i in ids).decode() == text
+
+
+class CountingTokenizer(CharacterTokenizer):
+    """Remembers the texts it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(CONTROL)
+        self.texts: list[str] = []
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        self.texts.append(text)
+        return super().tokenize(text, add_special=add_special, parse_special=parse_special)
+
+
+TURN = "<|im_start|>user\nhello there<|im_end|>\n"
+
+
+def test_when_a_conversation_is_long_then_it_is_tokenized_in_bounded_parts() -> None:
+    tokenizer = CountingTokenizer()
+    guard = ControlTokenGuard(tokenizer, CONTROL, (), TEMPLATE)
+    tokenizer.texts.clear()
+    assert tokenizer.shown(guard.tokenize(TURN * 1000)).count("[<|im_end|>]") == 1000
+    assert len(tokenizer.texts) == -(-len(TURN * 1000) // CHUNK_CHARS)
+    assert max(map(len, tokenizer.texts)) < CHUNK_CHARS + len(TURN)
+
+
+def test_when_nobody_wants_a_long_conversation_any_more_then_no_further_part_is_read() -> None:
+    tokenizer = CountingTokenizer()
+    guard = ControlTokenGuard(tokenizer, CONTROL, (), TEMPLATE)
+    tokenizer.texts.clear()
+    guard.tokenize(TURN * 1000, is_wanted=lambda: len(tokenizer.texts) < 2)
+    assert len(tokenizer.texts) == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_starter_models_tokenizer_when_given_parts_then_the_tokens_are_those_of_the_whole(seed: int) -> None:
+    words = ["<|im_start|>user\n", "<|im_end|>\n", "<|im_end|>", "<|endoftext|>", "\n \n", " a", "x  ", "1"]
+    text, vocab = "".join(random.Random(seed).choices(words, k=5000)), starter_vocab()
+    guard = ControlTokenGuard(vocab, ("<|im_start|>", "<|im_end|>", "<|endoftext|>"), (), TEMPLATE)
+    assert guard.tokenize(text) == vocab.tokenize(text, add_special=False, parse_special=True)

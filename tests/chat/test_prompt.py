@@ -181,7 +181,7 @@ def test_request_that_is_no_longer_wanted_when_built_then_few_renders_are_made()
         return False
 
     make(n_ctx=1000)[1].build(talk(200), GenerateOptions(context_policy="drop_oldest"), is_wanted=is_wanted)
-    assert len(asked) < 5
+    assert len(asked) < 10  # the search alone would render more often than that
 
 
 def test_system_part_when_the_template_cannot_render_it_alone_then_only_the_other_point_is_saved() -> None:
