@@ -3,6 +3,7 @@
 Bounded: each is rotated at 2 MB and keeps 4 older ones, 20 MB in all.
 """
 
+import contextlib
 import logging
 import logging.handlers
 import sys
@@ -13,8 +14,19 @@ OLDER_FILES = 4
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """Drops what a full disk does not take: nothing may fail, or fill the terminal, for want of a log line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it flushes
+            super().close()
+
+
 def _rotating(path: Path, layout: str) -> logging.Handler:
-    handler = logging.handlers.RotatingFileHandler(
+    handler = _LogFile(
         path, maxBytes=MAX_FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True, errors="replace"
     )
     handler.setFormatter(logging.Formatter(layout))

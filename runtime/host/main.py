@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from runtime.errors import RuntimeFault
+from runtime.errors import RuntimeFault, StorageFault
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
@@ -34,6 +34,7 @@ from runtime.host.settings import SettingsFile
 from runtime.host.supervisor import Catalogue, Supervisor
 from runtime.host.telemetry import Sampler, Telemetry
 from runtime.messages.api import HostFile, InstalledModel, Notice, Status
+from runtime.options import LoadOptions
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Host:
             send=self._hub.send,
             on_restart=self._metrics.worker_restarted,
             on_log_line=on_worker_line,
+            on_loaded=self._remember_load,
             policy=policy,
         )
         self._desk = Desk(self._supervisor, self._metrics)
@@ -102,7 +104,6 @@ class Host:
             hub=self._hub,
             switch=self._switch,
             telemetry=self._telemetry,
-            settings=self._settings,
             installed=self._installed,
             status=self.status,
             end_host=self.end,
@@ -120,7 +121,7 @@ class Host:
         """Serve until `end`.
 
         Raises:
-            RuntimeFault: no loopback port is free.
+            RuntimeFault: no loopback port is free, or the data folder cannot be written.
         """
         await self._supervisor.open()
         await self._private.open()
@@ -160,10 +161,15 @@ class Host:
         if not name:
             return
         try:
-            slot = await self._supervisor.load(name, self._config.load_options, replace=True)
-            self._settings.remember_load(slot.model.id, self._config.load_options)
+            await self._supervisor.load(name, self._config.load_options, replace=True)
         except RuntimeFault as error:
             self._hub.send(Notice("error", f"{error.message} {error.hint}".strip()))
+
+    def _remember_load(self, model_id: str, options: LoadOptions | None) -> None:
+        try:
+            self._settings.remember_load(model_id, options)
+        except StorageFault as error:  # the model works all the same
+            self._hub.send(Notice("warning", f"{error.message} {error.hint}".strip()))
 
     async def _close(self) -> None:
         log.info("ending")

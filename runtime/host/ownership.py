@@ -51,9 +51,16 @@ class Ownership:
         """Say where the host is.
 
         Raises:
-            OSError: if it cannot be written.
+            StorageFault: if it cannot be written.
         """
-        write_atomically(self._data.host_file, msgspec.json.encode(host_file), private=True)
+        try:
+            write_atomically(self._data.host_file, msgspec.json.encode(host_file), private=True)
+        except OSError as error:
+            raise StorageFault(
+                f"The data folder {self._data.root} cannot be written: {error.strerror or error}.",
+                hint="Make room or check its permissions, or choose another folder with --data-dir.",
+                path=str(self._data.root),
+            ) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

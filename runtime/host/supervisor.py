@@ -65,8 +65,10 @@ class Supervisor:
         send: Callable[[HostEvent], None],
         on_restart: Callable[[str], None],
         on_log_line: Callable[[str, str], None],
+        on_loaded: Callable[[str, LoadOptions | None], None],
         policy: RestartPolicy | None = None,
     ) -> None:
+        """`on_loaded` is told what a person asked for once it works: the model's id, and options that were given."""
         self._catalogue = catalogue
         self._command = command
         self._options_for = options_for
@@ -76,6 +78,9 @@ class Supervisor:
         self._gate = WorkerGate()
         self._slots: dict[str, ModelSlot] = {}
         self._leaving: set[ModelSlot] = set()
+        self._on_loaded = on_loaded
+        self._asked_for: dict[ModelSlot, LoadOptions | None] = {}
+        """Loads that a person asked for and that are not done; each goes when its slot is ready or gone."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -130,10 +135,14 @@ class Supervisor:
         if current is not None and current.state != "failed" and not current.is_leaving and current.options == wanted:
             for slot in others:
                 self._retire(slot, 0.0)
+            self._asked_for[current] = options
+            self._note_loaded(current)
             return current
         if current is not None:
             others.append(current)
-        return self._begin(model, wanted, others, drain_s=0.0)
+        slot = self._begin(model, wanted, others, drain_s=0.0)
+        self._asked_for[slot] = options
+        return slot
 
     async def unload(self, model_id: str) -> None:
         """Unload by id; returns when its process has ended.
@@ -251,6 +260,7 @@ class Supervisor:
         return task
 
     async def _retire_now(self, slot: ModelSlot, drain_s: float) -> None:
+        self._asked_for.pop(slot, None)
         if drain_s > 0:
             await slot.give_way(drain_s)
         else:
@@ -262,4 +272,10 @@ class Supervisor:
 
     def _changed(self, slot: ModelSlot) -> None:
         if self._slots.get(slot.model.id) is slot:
+            self._note_loaded(slot)
             self._send(ModelChanged(slot.public()))
+
+    def _note_loaded(self, slot: ModelSlot) -> None:
+        """Options that do not work must not be remembered: every later load would fail with them."""
+        if slot.state == "ready" and slot in self._asked_for:
+            self._on_loaded(slot.model.id, self._asked_for.pop(slot))

@@ -32,3 +32,16 @@ def test_when_closed_then_logging_is_as_before(tmp_path: Path) -> None:
     before = (root.level, list(root.handlers))
     HostLogs(tmp_path, to_stderr=True).close()
     assert (root.level, root.handlers) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_when_the_disk_is_full_then_lines_are_dropped_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("host.log", "worker.log"):
+        (tmp_path / name).symlink_to("/dev/full")
+    opened = HostLogs(tmp_path, to_stderr=False)
+    logging.getLogger("runtime.host.test").info("lost")
+    opened.worker_line("model", "lost too")
+    opened.close()
+    assert capsys.readouterr().err == ""

@@ -1,5 +1,6 @@
 """One host for a data folder."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,16 @@ def test_when_the_folder_cannot_be_made_then_storage_fault(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFault, match="cannot be used"), Ownership(DataFolder(tmp_path / "file" / "data")):
         pass
+
+
+def test_when_the_disk_is_full_then_storage_fault_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _content: bytes, *, private: bool) -> None:
+        raise OSError(errno.ENOSPC, f"No space left on device ({private})")
+
+    monkeypatch.setattr("runtime.host.ownership.write_atomically", full)
+    with (
+        Ownership(DataFolder(tmp_path / "data")) as owner,
+        pytest.raises(StorageFault, match="No space left") as raised,
+    ):
+        owner.publish(TOLD)
+    assert "Make room" in raised.value.hint

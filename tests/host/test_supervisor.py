@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -283,6 +284,29 @@ def test_when_loaded_with_options_then_they_are_remembered(make_host: MakeHost) 
     assert facts["n_ctx"] == 512
     host.private.post("/admin/models/load", json={"model": "fake", "options": {}})
     host.until(lambda: host.private.get("/admin/status").json()["models"][0].get("facts", {}).get("n_ctx") == 4096)
+
+
+def test_when_a_load_fails_then_its_options_are_not_remembered(make_host: MakeHost) -> None:
+    host = make_host()
+    host.private.post("/admin/models/load", json={"model": "refuse", "options": {"n_ctx": 100_000_000}})
+    host.until(lambda: states(host) == {"refuse": "failed"})
+    host.private.post("/admin/models/load", json={"model": "refuse"})
+    host.until(lambda: states(host) == {"refuse": "failed"})
+    assert host.private.get("/admin/status").json()["models"][0]["options"] == {}
+
+
+def test_when_settings_cannot_be_saved_then_the_model_is_loaded_all_the_same(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: object, _content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    host = make_host()
+    monkeypatch.setattr("runtime.host.settings.write_atomically", full)
+    answer = host.private.post("/admin/models/load", json={"model": "fake", "options": {"n_ctx": 512}})
+    assert answer.status_code == 202
+    host.wait_for(lambda event: isinstance(event, Notice) and "No space left" in event.text)
+    host.until(lambda: states(host) == {"fake": "ready"})
 
 
 def test_when_host_ends_then_running_answers_finish_and_no_process_stays(make_host: MakeHost) -> None:

@@ -23,7 +23,6 @@ from runtime.host.api_switch import ApiSwitch
 from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.events import MAX_SUBSCRIBERS, EventHub
 from runtime.host.mailbox import RequestMessage
-from runtime.host.settings import SettingsFile
 from runtime.host.supervisor import Supervisor
 from runtime.host.telemetry import Telemetry
 from runtime.messages.api import (
@@ -69,7 +68,6 @@ class AdminParts:
     hub: EventHub
     switch: ApiSwitch
     telemetry: Telemetry
-    settings: SettingsFile
     installed: Callable[[], Awaitable[tuple[InstalledModel, ...]]]
     status: Callable[[], Status]
     end_host: Callable[[], None]
@@ -84,7 +82,6 @@ class AdminRoutes:
         self._hub = parts.hub
         self._switch = parts.switch
         self._telemetry = parts.telemetry
-        self._settings = parts.settings
         self._installed = parts.installed
         self._status = parts.status
         self._end_host = parts.end_host
@@ -144,7 +141,6 @@ class AdminRoutes:
         """POST /admin/models/load: 202 at once, progress comes as events."""
         wanted = await _body(request, LoadRequest)
         slot = await self._supervisor.load(wanted.model, wanted.options, replace=wanted.replace)
-        self._settings.remember_load(slot.model.id, wanted.options)
         return json_answer(slot.public(), 202)
 
     async def unload(self, request: Request) -> Response:
