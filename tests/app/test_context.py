@@ -115,7 +115,8 @@ def test_when_no_model_is_loaded_then_the_starter_or_the_last_one_is(
     again = make()
     again.start()
     wait(lambda: [load.model for load in fake_host.loads] == [MODEL_ID, "big", "big"])
-    again.load_model("bad")
+    wait(lambda: [(one.id, one.state) for one in again.link.loaded] == [("big", "ready")])
+    again.settings.update(last_model="bad")
     close(again, qtbot)
 
     fake_host.models = []

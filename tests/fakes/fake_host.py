@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 import msgspec
@@ -293,11 +293,12 @@ class _Server(ThreadingHTTPServer):
         self.host = host
         super().__init__(address, _Handler)
 
-    def process_request(self, request: socket.socket, client_address: object) -> None:
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
         # Before the handler's thread begins, so that `close` finds every connection.
-        with self.host.changed:
-            self.host._sockets.add(request)
-        super().process_request(request, client_address)  # type: ignore[arg-type]
+        if isinstance(request, socket.socket):
+            with self.host.changed:
+                self.host._sockets.add(request)
+        super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), OSError):
