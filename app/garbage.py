@@ -1,8 +1,8 @@
 """Python's cyclic garbage collector, kept on the main thread.
 
 The collector runs on whichever thread happens to allocate. A Qt object that it frees on another thread is destroyed
-there, under the feet of the main thread's event loop (seen with PySide6 6.11.3: crashes inside QtNetwork). So it is
-switched off, and the same generations are collected from a timer instead.
+there, under the feet of the main thread's event loop. So it is switched off, and the same generations are collected
+from a timer instead.
 """
 
 import gc

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
+import app.host_process
 from app.context import AppContext
 from app.notices import Note
 from app.store import Store
@@ -140,8 +141,9 @@ def test_when_there_is_no_model_at_all_then_a_waiting_question_says_so(
 
 
 def test_when_the_host_cannot_start_then_it_is_said_with_a_button_and_the_question_fails(
-    make: Make, wait: Wait
+    make: Make, wait: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(app.host_process, "BACKOFF_MS", (1,))
     context = make(dying_command)
     said = listen(context)
     context.start()

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
+import app.host_process
 from app.host_process import MAX_DEATHS, HostProcess, host_command
 from app.link import HostLink
 from runtime.messages.api import HostFile
@@ -135,8 +136,9 @@ def test_when_it_is_killed_then_it_says_so_and_comes_back(make: Make, qtbot: QtB
 
 
 def test_when_it_dies_again_and_again_then_it_says_what_to_do_and_retry_begins_anew(
-    make: Make, folder: DataFolder, qtbot: QtBot, wait: Wait
+    make: Make, folder: DataFolder, qtbot: QtBot, wait: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(app.host_process, "BACKOFF_MS", (1,))
     host = make("--crash-at-once")
     said: list[str] = []
     host.died.connect(said.append)

@@ -5,13 +5,14 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
 from runtime.errors import HostUnreachable, WorkerDied
-from runtime.options import GenerateOptions, SamplingOptions
+from runtime.options import ApiOptions, GenerateOptions, SamplingOptions
 from runtime.paths import DataFolder
 
 pytestmark = pytest.mark.e2e
@@ -112,3 +113,30 @@ def test_when_worker_and_host_are_killed_mid_answer_then_the_text_stays_and_the_
     assert context.host.host is not None
     assert context.host.host.pid != old_pid
     assert not psutil.pid_exists(worker_pid)
+
+
+def test_when_the_api_is_kept_on_then_it_answers_without_a_window_until_the_next_one_ends_it(
+    context: AppContext, qtbot: QtBot
+) -> None:
+    until(qtbot, lambda: context.link.is_connected)
+    context.link.set_api(ApiOptions(enabled=True, port=0, keep_when_window_closes=True))
+    until(qtbot, lambda: context.link.api is not None and context.link.api.running)
+    assert context.link.api is not None
+    address = context.link.api.addresses[0]
+    assert context.host.host is not None
+    host = psutil.Process(context.host.host.pid)
+    with qtbot.waitSignal(context.closed, timeout=START_MS):
+        context.close()
+    answer = httpx.get(f"{address.removesuffix('/v1')}/v1/models", timeout=20, trust_env=False)
+    assert answer.status_code == 200
+    again = AppContext(context.folder)
+    again.start()
+    until(qtbot, lambda: again.link.is_connected)
+    assert again.host.host is not None
+    assert again.host.host.pid == host.pid
+    again.link.set_api(ApiOptions())
+    until(qtbot, lambda: again.link.api is not None and not again.link.api.running)
+    with qtbot.waitSignal(again.closed, timeout=START_MS):
+        again.close()
+    _, alive = psutil.wait_procs([host], timeout=10)
+    assert alive == []
