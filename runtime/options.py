@@ -15,6 +15,11 @@ MAX_STOPS = 16
 MAX_LOGIT_BIAS = 1024
 MAX_CHOICES = 16
 MAX_TOP_LOGPROBS = 20
+MAX_INT = 2**31 - 1
+"""What a whole number without a bound of its own may be: llama.cpp's are 32 bits wide. Forms show it as open."""
+MAX_BREAKERS = 16
+MAX_BREAKER_CHARS = 40
+"""llama.cpp reads the whole vocabulary for each breaker (0.2 s for 50,000 tokens), and only 40 characters of it."""
 
 
 def _meta(title: str, text: str, unit: str = "none", **bounds: Any) -> Meta:  # noqa: ANN401 - passed on to Meta
@@ -45,7 +50,7 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """How a model is loaded. `None` is automatic."""
 
     n_ctx: Annotated[
-        Annotated[int, Meta(ge=256)] | None,
+        Annotated[int, Meta(ge=256, le=MAX_INT)] | None,
         _meta("Context length", "Tokens of each conversation the model can see at once.", "tokens"),
     ] = None
     n_parallel: Annotated[
@@ -77,6 +82,7 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
             "Most memory kept for conversations that lost their slot, so that they go on without reading anew.",
             "bytes",
             ge=0,
+            le=2**50,
         ),
     ] = 512 * 1024 * 1024
     max_waiting: Annotated[
@@ -96,7 +102,7 @@ class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     dynatemp_exponent: Annotated[
         float, _meta("Dynamic exponent", "How certainty maps to temperature.", ge=0, le=10)
     ] = 1.0
-    top_k: Annotated[int, _meta("Top K", "Keep the K likeliest tokens; 0 keeps all.", "tokens", ge=0)] = 40
+    top_k: Annotated[int, _meta("Top K", "Keep the K likeliest tokens; 0 keeps all.", "tokens", ge=0, le=MAX_INT)] = 40
     top_p: Annotated[float, _meta("Top P", "Keep the likeliest tokens up to this probability.", ge=0, le=1)] = 0.95
     min_p: Annotated[float, _meta("Min P", "Drop tokens below this share of the likeliest.", ge=0, le=1)] = 0.05
     typical_p: Annotated[float, _meta("Typical P", "Keep tokens of typical surprise; 1 is off.", ge=0, le=1)] = 1.0
@@ -107,23 +113,28 @@ class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     repeat_penalty: Annotated[float, _meta("Repeat penalty", "1 is off.", ge=0.01, le=10)] = 1.0
     repeat_last_n: Annotated[
         int,
-        _meta("Penalty window", "Last tokens looked at; 0 is off, -1 the whole context.", "tokens", ge=-1),
+        _meta("Penalty window", "Last tokens looked at; 0 is off, -1 the whole context.", "tokens", ge=-1, le=MAX_INT),
     ] = 64
     presence_penalty: Annotated[float, _meta("Presence penalty", "Against any token used.", ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[float, _meta("Frequency penalty", "Against tokens used often.", ge=-2, le=2)] = 0.0
     dry_multiplier: Annotated[float, _meta("DRY multiplier", "Against repeated phrases; 0 is off.", ge=0, le=100)] = 0.0
     dry_base: Annotated[float, _meta("DRY base", "Growth with the length of the repeated phrase.", ge=1, le=10)] = 1.75
     dry_allowed_length: Annotated[
-        int, _meta("DRY allowed length", "Phrases up to this length are free.", "tokens", ge=0)
+        int, _meta("DRY allowed length", "Phrases up to this length are free.", "tokens", ge=0, le=MAX_INT)
     ] = 2
     dry_penalty_last_n: Annotated[
-        int, _meta("DRY window", "Last tokens looked at; 0 is off, -1 the whole context.", "tokens", ge=-1)
+        int, _meta("DRY window", "Last tokens looked at; 0 is off, -1 the whole context.", "tokens", ge=-1, le=MAX_INT)
     ] = -1
-    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    dry_sequence_breakers: Annotated[
+        tuple[Annotated[str, Meta(max_length=MAX_BREAKER_CHARS)], ...], Meta(max_length=MAX_BREAKERS)
+    ] = ("\n", ":", '"', "*")
     mirostat: Annotated[Literal[0, 2], _meta("Mirostat", "2 steers towards a chosen surprise.")] = 0
     mirostat_tau: Annotated[float, _meta("Mirostat tau", "Surprise aimed at.", ge=0, le=100)] = 5.0
     mirostat_eta: Annotated[float, _meta("Mirostat eta", "How fast it steers.", ge=0, le=1)] = 0.1
-    logit_bias: dict[int, Annotated[float, Meta(ge=-100, le=100)]] = {}
+    logit_bias: Annotated[
+        dict[Annotated[int, Meta(ge=-MAX_INT, le=MAX_INT)], Annotated[float, Meta(ge=-100, le=100)]],
+        Meta(max_length=MAX_LOGIT_BIAS),
+    ] = {}
     seed: Annotated[
         Annotated[int, Meta(ge=0, le=2**32 - 1)] | None,
         _meta("Seed", "The same seed gives the same text at one concurrency."),
@@ -135,7 +146,7 @@ class GenerateOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     """What one request asks for beside sampling."""
 
     max_tokens: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
+        Annotated[int, Meta(ge=0, le=MAX_INT)] | None,
         _meta("Longest answer", "Most tokens generated; automatic is the rest of the context.", "tokens"),
     ] = None
     stop: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...], Meta(max_length=MAX_STOPS)] = ()
@@ -203,5 +214,5 @@ def declared_options(kind: type[msgspec.Struct]) -> tuple[OptionInfo, ...]:
 def _bounds(kinds: tuple[inspect.Type, ...]) -> tuple[float | None, float | None]:
     for part in kinds:
         if isinstance(part, inspect.IntType | inspect.FloatType):
-            return part.ge, part.le
+            return part.ge, None if part.le is None or part.le >= MAX_INT else part.le
     return None, None

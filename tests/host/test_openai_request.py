@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import BadRequest
-from runtime.host.api.openai_request import ChatBody, chat_ask, completion_ask, embedding_ask
+from runtime.host.api.openai_request import ChatAsk, ChatBody, CompletionAsk, chat_ask, completion_ask, embedding_ask
+from runtime.messages.frames import encode_frame
+from runtime.messages.ipc import Generate
 from runtime.options import SamplingOptions
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -50,9 +52,27 @@ def test_when_a_body_is_odd_then_a_sentence_names_the_field(
         assert problem is None or (problem.message.endswith(".") and "param" in problem.details)
 
 
+@pytest.mark.parametrize("number", [2**31, 2**63, 2**64, 10**30, -(2**63) - 1])
+@pytest.mark.parametrize("name", [name for name in ChatBody.__struct_fields__ if name != "messages"])
+def test_when_a_number_is_huge_then_it_is_refused_or_fits_a_message(name: str, number: int) -> None:
+    for value in (number, {str(number): 1}):
+        refusal(chat_ask, {"messages": MESSAGES, name: value})
+        refusal(completion_ask, {"prompt": "x", name: value})
+
+
+@pytest.mark.parametrize("breakers", [["x"] * 17, ["x" * 41]])
+def test_when_dry_breakers_are_many_or_long_then_they_are_refused(breakers: list[str]) -> None:
+    # Each costs a walk over the whole vocabulary; some hundreds stop the engine for a minute.
+    problem = refusal(chat_ask, {"messages": MESSAGES, "dry_multiplier": 1, "dry_sequence_breakers": breakers})
+    assert problem is not None
+    assert "dry_sequence_breakers" in problem.message
+
+
 def refusal(ask: Callable[[dict[str, Any]], object], body: dict[str, Any]) -> BadRequest | None:
     try:
-        ask(body)
+        asked = ask(body)
+        if isinstance(asked, ChatAsk | CompletionAsk):
+            encode_frame(Generate("r", options=asked.options))  # what is let in can be passed on
     except BadRequest as error:
         return error
     return None
