@@ -244,9 +244,11 @@ def test_when_the_window_is_killed_mid_answer_then_the_part_is_there_as_interrup
             rows = store.list_conversations(limit=1).rows
             return bool(rows) and [one.content for one in store.messages(rows[0].id)] == ["hello", "one two"]
 
-    wait(is_half_saved)
-    window.kill()
-    window.wait()
+    try:
+        wait(is_half_saved)
+    finally:
+        window.kill()
+        window.wait()
     folder.host_file.unlink()
     context = make()
     context.start()
