@@ -28,7 +28,7 @@ from runtime.messages.ipc import (
     PromptProgress,
     Queued,
 )
-from runtime.messages.shared import Usage
+from runtime.messages.shared import FinishReason, Timings, Usage
 from runtime.units import now
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class Ticket:
         self._started_s = now()
         self._state: RequestState = "loading"
         self._ttft_s = 0.0
+        self._has_begun = False
         self._tps = 0.0
         self._generated = 0
         self._problem = ""
@@ -75,22 +76,31 @@ class Ticket:
         self._counters = counters
         self._mailbox: Mailbox | None = None
         self._lease: Lease | None = None
-        self._ids: tuple[str, ...] = ()
+        self._ids: list[str] = []
+        self._unsent: deque[Ask] = deque()
         self._cancel_wanted = False
 
     def send(self, lease: Lease, asks: Sequence[Ask]) -> None:
-        """Send the request, which may have several parts, to the model."""
+        """Send the request, which may have several parts, to the model.
+
+        No more parts are with the model at once than it has slots; the next goes when one ends. So one request of
+        many parts neither overflows the model's queue nor fills it for everyone.
+        """
         self._lease = lease
         self.model = lease.model_id
         self._mailbox = Mailbox(len(asks))
         self._state = "queued"
-        sent: list[str] = []
-        for ask in asks:
-            lease.link.submit(ask, self._mailbox)
-            sent.append(ask.request_id)
-            self._ids = tuple(sent)
+        self._unsent.extend(asks)
+        for _ in range(lease.slot.facts.n_parallel if lease.slot.facts is not None else 1):
+            self._send_next(lease)
         if self._cancel_wanted:
             self.cancel()
+
+    def _send_next(self, lease: Lease) -> None:
+        if self._unsent and self._mailbox is not None:
+            ask = self._unsent.popleft()
+            lease.link.submit(ask, self._mailbox)
+            self._ids.append(ask.request_id)
 
     async def take(self, patience_s: float | None = None) -> list[RequestMessage]:
         """What the model says, as it comes; empty after `patience_s` of silence.
@@ -112,6 +122,8 @@ class Ticket:
                     raise self._error
                 return batch[:index]
             self._note(message)
+            if isinstance(message, Finished) and self._lease is not None:
+                self._send_next(self._lease)
         return batch
 
     @property
@@ -125,6 +137,12 @@ class Ticket:
         if self._lease is not None:
             for request_id in self._ids:
                 self._lease.link.request_end(request_id)
+        while self._unsent and self._mailbox is not None:
+            ask = self._unsent.popleft()
+            n_choices = ask.options.n if isinstance(ask, Generate) else 1
+            cancelled: FinishReason = "cancelled"
+            reasons = tuple(cancelled for _ in range(n_choices))
+            self._mailbox.put(Finished(ask.request_id, reasons, Usage(), Timings(), ("",) * n_choices))
 
     def close(self, error: BaseException | None) -> None:
         """The request is over, for whatever reason; one that still runs is cancelled."""
@@ -158,19 +176,21 @@ class Ticket:
     def _note(self, message: RequestMessage) -> None:
         match message:
             case Delta():
-                if self._state != "generating":
-                    self._state = "generating"
+                self._state = "generating"
+                if not self._has_begun:  # once, also where several parts begin one after the other
+                    self._has_begun = True
                     self._ttft_s = time.monotonic() - self._arrived_at
                     self._counters.first_token(self.model, self._ttft_s)
                 self._generated += message.n_tokens
             case Queued():
-                self._state = "queued"
+                self._state = "generating" if self._has_begun else "queued"
             case PromptProgress():
-                self._state = "prompt"
+                self._state = "generating" if self._has_begun else "prompt"
             case Finished(usage=usage, reasons=reasons, timings=timings):
                 self._add_usage(usage)
                 self._tps = timings.generation_tps
-                self._state = "cancelled" if "cancelled" in reasons else "finished"
+                if self._mailbox is not None and self._mailbox.has_ended:
+                    self._state = "cancelled" if "cancelled" in reasons else "finished"
             case Embedded(usage=usage):
                 self._add_usage(usage)
                 self._state = "finished"

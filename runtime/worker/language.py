@@ -115,8 +115,8 @@ class Language:
             ids = ids[n_bos:]
         return Prompt(tokens=self._at_least_bos(ids))
 
-    def prompt_of_tokens(self, token_ids: Sequence[int]) -> Prompt:
-        """Check token ids.
+    def prompt_of_tokens(self, token_ids: Sequence[int], *, param: str = "prompt") -> Prompt:
+        """Check token ids; `param` names the field they came in.
 
         Raises:
             BadRequest: if one is not in the vocabulary, or there is none to go on from.
@@ -125,7 +125,7 @@ class Language:
             if not 0 <= token_id < self._vocab.n_tokens:
                 raise BadRequest(
                     f"The token id {token_id} is not in the model's vocabulary of {self._vocab.n_tokens:,}.",
-                    param="prompt",
+                    param=param,
                 )
         return Prompt(tokens=self._at_least_bos(list(token_ids)))
 
@@ -136,7 +136,7 @@ class Language:
             BadRequest: if it is empty or a token id is not in the vocabulary.
         """
         if not isinstance(item, str):
-            return self.prompt_of_tokens(item).tokens
+            return self.prompt_of_tokens(item, param="input").tokens
         return self._at_least_bos(self._vocab.tokenize(item, add_special=True, parse_special=False))
 
     def text_of(self, token_ids: Sequence[int]) -> str:

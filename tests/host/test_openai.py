@@ -5,6 +5,8 @@ import base64
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import openai
@@ -144,6 +146,40 @@ def test_when_several_prompts_are_given_then_choices_are_in_order(client: openai
     for chunk in client.completions.create(model=MODEL, prompt=["one", "two"], stream=True):
         texts[chunk.choices[0].index] += chunk.choices[0].text
     assert texts == ["echo: one", "echo: two"]
+
+
+def test_when_many_prompts_are_given_then_no_more_than_the_slots_are_with_the_model(
+    client: openai.OpenAI, host: RunningHost
+) -> None:
+    def first_tokens() -> float:
+        lines = host.public.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if "first_token_seconds_count" in line)
+
+    before = first_tokens()
+    answer = client.completions.create(model=MODEL, prompt=["active"] * 100)
+    assert [choice.index for choice in answer.choices] == list(range(100))
+    assert max(int(choice.text) for choice in answer.choices) < 4
+    assert first_tokens() == before + 1
+    streamed = client.completions.create(model=MODEL, prompt=[f"say {n % 3}" for n in range(50)], stream=True)
+    texts = [""] * 50
+    for chunk in streamed:
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == ["", "w0 ", "w0 w1 "] * 16 + ["", "w0 "]
+
+
+def test_when_a_call_of_many_prompts_is_cancelled_then_those_not_begun_end_too(host: RunningHost) -> None:
+    def rows() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = host.private.get("/admin/requests").json()
+        return [row for row in told if row["state"] == "generating"]
+
+    with ThreadPoolExecutor(1) as pool:
+        body = {"model": MODEL, "prompt": ["slowly 1000"] * 20}
+        asked = pool.submit(host.public.post, "/v1/completions", json=body, timeout=15)
+        host.until(lambda: bool(rows()))
+        host.private.post("/admin/requests/cancel", json={"request_id": rows()[0]["request_id"]})
+        choices = asked.result().json()["choices"]
+    assert len(choices) == 20
+    assert [choice["text"] for choice in choices[4:]] == [""] * 16
 
 
 def test_when_prompt_is_token_ids_then_they_reach_the_model(client: openai.OpenAI) -> None:
@@ -322,6 +358,7 @@ def test_when_endless_body_comes_then_it_is_cut_off(host: RunningHost) -> None:
         ({"prompt": []}, "`prompt` is empty"),
         ({"prompt": [1, "a"]}, "mixes"),
         ({"prompt": ["x"] * 300}, "at most 256"),
+        ({"prompt": "x", "logprobs": 1, "echo": True}, "`logprobs` with `echo` is not supported"),
         ({"prompt": "x", "logprobs": 21}, "`top_logprobs` must be <= 20"),
     ],
 )

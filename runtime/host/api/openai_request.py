@@ -169,6 +169,12 @@ def completion_ask(raw: Raw) -> CompletionAsk:
     body = _typed(raw, CompletionBody)
     prompts = _texts(body.prompt, "prompt", MAX_PROMPTS)
     wants_logprobs = body.logprobs is not None
+    if wants_logprobs and body.echo:
+        raise BadRequest(
+            "`logprobs` with `echo` is not supported: the prompt's own probabilities are not kept.",
+            hint="Leave one of them out.",
+            param="logprobs",
+        )
     options = _options(body, logprobs=wants_logprobs, top_logprobs=body.logprobs or 0, echo=body.echo)
     return CompletionAsk(body.model, prompts, options, body.stream, body.stream_options.include_usage)
 
