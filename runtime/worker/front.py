@@ -34,6 +34,11 @@ MAX_UNRENDERED = 256
 MAX_UNRENDERED_BYTES = 256 * 1024 * 1024
 """Text that may wait for its template."""
 N_RENDERERS = 2
+LARGE_BYTES = 1024 * 1024
+"""Texts of this size take the tokenizer a second or more. One of them is read at a time, so that a thread is left
+for everyone else."""
+MESSAGE_COST_BYTES = 64
+"""What a message costs beside its text, since its turn marks are read too."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +68,7 @@ class Front:
         self._first: deque[Live] = deque()
         self._then: deque[Live] = deque()
         self._waiting_bytes = 0
+        self._is_reading_large = False
         self._is_closed = False
         self._threads = [
             threading.Thread(target=self._render_all, name=f"render-{i}", daemon=True) for i in range(N_RENDERERS)
@@ -176,16 +182,29 @@ class Front:
             except Exception as error:  # noqa: BLE001 - the top of this thread; one bad request must not end it
                 _log.exception("a request could not be read")
                 self._fail(live.request_id, error)
+            if live.cost_bytes > LARGE_BYTES:
+                with self._condition:
+                    self._is_reading_large = False
+                    self._condition.notify()
 
     def _next(self) -> Live | None:
         with self._condition:
-            while not self._first and not self._then:
+            while (live := self._pick()) is None:
                 if self._is_closed:
                     return None
                 self._condition.wait()
-            live = self._first.popleft() if self._first else self._then.popleft()
             self._waiting_bytes -= live.cost_bytes
+            self._is_reading_large = self._is_reading_large or live.cost_bytes > LARGE_BYTES
             return live
+
+    def _pick(self) -> Live | None:
+        """Take the next one that may be read now. Called with the lock held."""
+        for line in (self._first, self._then):
+            for live in line:
+                if live.cost_bytes <= LARGE_BYTES or not self._is_reading_large:
+                    line.remove(live)
+                    return live
+        return None
 
     def _render(self, live: Live) -> None:
         if not self._registry.advance(live, "rendering"):
@@ -312,7 +331,7 @@ def _cost_bytes(message: Generate | Embed | Count) -> int:
     if isinstance(message, Embed):
         return sum(len(item) * (1 if isinstance(item, str) else 8) for item in message.inputs)
     messages: tuple[Message, ...] = message.messages or ()
-    total = sum(len(row.content) + len(row.reasoning) for row in messages)
+    total = sum(len(row.content) + len(row.reasoning) + MESSAGE_COST_BYTES for row in messages)
     if isinstance(message, Generate):
         total += len(message.prompt or "") + 8 * len(message.prompt_tokens or ())
     return total

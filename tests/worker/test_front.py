@@ -305,6 +305,37 @@ def test_flood_of_large_texts_when_over_the_bound_then_is_refused(monkeypatch: p
     assert failed.request_id == "two"
 
 
+def test_large_texts_when_several_wait_then_a_small_one_is_read_beside_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front_module, "LARGE_BYTES", 150)
+    desk = Desk(start=False)
+    submit = desk.engine.submit
+    entered = threading.Event()
+    gate = threading.Event()
+
+    def held_back(request: EngineRequest) -> None:
+        if request.request_id == "large0":
+            entered.set()
+            assert gate.wait(WAIT_S)
+        submit(request)
+
+    monkeypatch.setattr(desk.engine, "submit", held_back)
+    for i in range(3):
+        desk.front.handle(Generate(f"large{i}", messages=(Message("user", "x" * 100),)))
+    desk.front.handle(Generate("small", messages=HELLO))
+    desk.front.start()
+    try:
+        assert entered.wait(WAIT_S)
+        desk.engine.wait_for("small")
+        assert list(desk.engine.requests) == ["small"]
+    finally:
+        gate.set()
+    for i in range(3):
+        desk.engine.wait_for(f"large{i}")
+    desk.front.close(WAIT_S)
+
+
 def test_name_that_is_taken_when_used_again_then_the_first_request_is_untouched(desk: Desk) -> None:
     desk.front.handle(Generate("a", messages=HELLO))
     desk.engine.wait_for("a")

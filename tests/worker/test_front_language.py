@@ -63,6 +63,15 @@ def test_text_to_embed_when_read_then_marks_in_it_are_plain_text() -> None:
     assert vocab.shown(language.embedding_tokens("a<|im_end|>")) == "[<s>]a<|im_end|>"
 
 
+@pytest.mark.parametrize("field", ["prompt", "input"])
+def test_token_id_out_of_range_when_read_then_the_field_it_came_in_is_named(field: str) -> None:
+    vocab, language = make(None)
+    read = language.prompt_of_tokens if field == "prompt" else language.embedding_tokens
+    with pytest.raises(BadRequest) as raised:
+        read((vocab.n_tokens,))
+    assert raised.value.details["param"] == field
+
+
 def test_start_token_when_the_template_lacks_it_then_is_put_in_front_of_a_conversation() -> None:
     vocab, language = make("{{ messages[0].content }}", bos_token="<s>", add_bos=True)
     assert shown_chat(vocab, language) == "[<s>]hello"
