@@ -4,6 +4,7 @@ Ranges and sentences of the options come from their one declaration in `runtime.
 """
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeVar
 
@@ -134,7 +135,11 @@ def _add_shared(parser: argparse.ArgumentParser, *, at_top: bool) -> None:
     # Both before and after the command; only the top one has defaults, else the inner would undo the outer.
     suppressed = argparse.SUPPRESS
     parser.add_argument(
-        "--data-dir", metavar="DIR", default=None if at_top else suppressed, help="use this data folder"
+        "--data-dir",
+        type=given_text,
+        metavar="DIR",
+        default=None if at_top else suppressed,
+        help="use this data folder",
     )
     parser.add_argument(
         "--debug", action="store_true", default=False if at_top else suppressed, help="show where an error came from"
@@ -144,12 +149,16 @@ def _add_shared(parser: argparse.ArgumentParser, *, at_top: bool) -> None:
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     api = ApiOptions()
     parser.add_argument(
-        "--host", default=api.host, metavar="ADDRESS", help=f"address to listen on (default {api.host}: this machine)"
+        "--host",
+        type=given_text,
+        default=api.host,
+        metavar="ADDRESS",
+        help=f"address to listen on (default {api.host}: this machine)",
     )
     parser.add_argument(
         "--port", type=port_number, default=api.port, metavar="N", help=f"default {api.port}; 0 takes a free one"
     )
-    parser.add_argument("--api-key", metavar="KEY", help="ask clients for this key")
+    parser.add_argument("--api-key", type=api_key, metavar="KEY", help="ask clients for this key")
     add_model_options(parser)
 
 
@@ -157,6 +166,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Which model, and how it is loaded."""
     parser.add_argument(
         "--model",
+        type=given_text,
         metavar="NAME_OR_PATH",
         help="a name of `deskside models` or a .gguf file; default: the starter model",
     )
@@ -207,6 +217,30 @@ def port_number(raw: str) -> int:
     if not raw.isascii() or not raw.isdigit() or int(raw) > MAX_PORT:
         raise argparse.ArgumentTypeError(f"{raw!r} is no port; ports are 0 to {MAX_PORT}")
     return int(raw)
+
+
+def given_text(raw: str) -> str:
+    """A text that is there: an unset variable in quotes must not mean "the default".
+
+    Raises:
+        argparse.ArgumentTypeError: if it is empty.
+    """
+    if not raw.strip():
+        raise argparse.ArgumentTypeError("it is empty; leave the option out or give it a value")
+    return raw
+
+
+def api_key(raw: str) -> str:
+    """An API key that a client can send in a header.
+
+    Raises:
+        argparse.ArgumentTypeError: if none can.
+    """
+    if not raw.strip():
+        raise argparse.ArgumentTypeError("the key is empty, so everyone could call")
+    if raw != raw.strip() or not (raw.isascii() and raw.isprintable()):
+        raise argparse.ArgumentTypeError("a key is printable ASCII without spaces around it, as it is sent in a header")
+    return raw
 
 
 def auto_or_int(raw: str) -> int | None:
@@ -269,6 +303,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     try:
         if parsed.command in {"serve", "chat"}:
             parsed.load_options = load_options(parsed)
+        if parsed.command == "serve" and os.environ.get(ENV_API_KEY):
+            api_key(os.environ[ENV_API_KEY])
         if parsed.command == "chat":
             parsed.generate_options = generate_options(parsed)
     except argparse.ArgumentTypeError as error:

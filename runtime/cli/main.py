@@ -54,19 +54,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(parsed: argparse.Namespace, terminal: Terminal) -> int:
-    data = resolve_data_folder(parsed.data_dir, os.environ.get(ENV_DATA_DIR))
-    _check_data_folder(data)
+    data = _data_folder(parsed)
     command: int = import_module(_COMMANDS[parsed.command]).run(parsed, data, terminal)
     return command
 
 
-def _check_data_folder(data: DataFolder) -> None:
-    if data.root.exists() and not data.root.is_dir():
+def _data_folder(parsed: argparse.Namespace) -> DataFolder:
+    try:
+        data = resolve_data_folder(parsed.data_dir, os.environ.get(ENV_DATA_DIR))
+        is_file = data.root.exists() and not data.root.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, `~` of nobody, a null
+        raise StorageFault(
+            f"The data folder cannot be used: {error}."[:500], hint="Choose another folder with --data-dir."
+        ) from None
+    if is_file:
         raise StorageFault(
             f"The data folder {data.root} is a file.",
             hint="Choose a folder with --data-dir.",
             path=str(data.root),
         )
+    return data
 
 
 def _show(error: Exception, parsed: argparse.Namespace, terminal: Terminal) -> None:

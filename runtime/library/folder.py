@@ -124,8 +124,14 @@ class Library:
         return candidates[0] if len(candidates) == 1 else None
 
     def _by_path(self, name: str, models: tuple[InstalledModel, ...]) -> InstalledModel:
-        path = Path(name).expanduser()
-        if path.is_file():
+        try:
+            path = Path(name).expanduser()
+            is_file, is_there = path.is_file(), path.exists()
+        except (OSError, RuntimeError, ValueError) as error:  # too long, a person who does not exist, a null
+            raise ModelNotFound(
+                f"{name[:200]!r} cannot be looked up: {error}."[:500], hint="Name a .gguf file.", model=name[:200]
+            ) from None
+        if is_file:
             absolute = path.absolute()
             for model in models:
                 if Path(model.path) == absolute:
@@ -138,10 +144,11 @@ class Library:
             return self._described(entry, {model.id for model in models})
         known = {model.id: model for model in models if not model.problem}
         near = difflib.get_close_matches(model_id(name), known, n=N_HINTS, cutoff=0.4) or list(known)[:N_HINTS]
-        if any(mark in name for mark in ("/", "\\")) or name.lower().endswith(".gguf"):
-            message = f"There is no model file {name}."
-        else:
-            message = f"No model called {name!r} is installed."
+        looks_like_path = any(mark in name for mark in ("/", "\\")) or name.lower().endswith(".gguf")
+        if looks_like_path and is_there:
+            what = "a folder" if path.is_dir() else "no ordinary file"
+            raise ModelNotFound(f"{name} is {what}.", hint="Name a .gguf file.", model=name)
+        message = f"There is no model file {name}." if looks_like_path else f"No model called {name!r} is installed."
         hint = f"Did you mean {', '.join(near)}?" if near else "Download a model or put one into the models folder."
         raise ModelNotFound(message, hint=hint, model=name)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from runtime.cli.arguments import build_parser, option_sentence, parse
+from runtime.cli.arguments import ENV_API_KEY, build_parser, option_sentence, parse
 from runtime.options import LoadOptions
 
 
@@ -22,6 +22,24 @@ def test_when_the_data_folder_is_given_before_the_command_then_it_is_kept() -> N
     assert parse(["--data-dir", "d", "models"]).data_dir == "d"
     assert parse(["models", "--data-dir", "d"]).data_dir == "d"
     assert parse(["--debug", "doctor"]).debug
+
+
+@pytest.mark.parametrize("option", ["--model", "--api-key", "--host", "--data-dir"])
+def test_when_a_value_is_empty_then_it_is_refused_not_taken_for_the_default(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused("serve", option, "") == 2
+    assert "empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", [" ", "key ", "schl\u00fcssel", "a\nb"])
+def test_when_no_client_could_send_the_key_then_it_is_refused(
+    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused("serve", "--api-key", key) == 2
+    monkeypatch.setenv(ENV_API_KEY, key)
+    assert refused("serve") == 2
+    assert "key" in capsys.readouterr().err
 
 
 def test_when_serve_is_given_options_then_they_are_typed() -> None:

@@ -103,6 +103,14 @@ def test_when_the_data_folder_is_a_file_then_a_sentence_says_so(tmp_path: Path) 
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "x" * 5000])
+def test_when_the_data_folder_is_no_path_then_a_sentence_says_so(name: str, tmp_path: Path) -> None:
+    ended = deskside(tmp_path, "models", "--data-dir", name)
+    assert ended.returncode == 1
+    assert "The data folder cannot be used" in ended.stderr
+    assert "went wrong" not in ended.stderr
+
+
 def test_when_debug_is_given_then_the_origin_of_an_error_is_shown(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.touch()

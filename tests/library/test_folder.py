@@ -179,6 +179,14 @@ def test_file_elsewhere_when_named_by_its_path_then_is_described(library: Librar
         library.resolve(str(path))
     with pytest.raises(ModelNotFound, match="no model file"):
         library.resolve(str(tmp_path / "missing.gguf"))
+    with pytest.raises(ModelNotFound, match="is a folder"):
+        library.resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x.gguf", "x" * 5000, "a\0b.gguf"])
+def test_name_that_is_no_path_when_resolved_then_it_is_not_found(library: Library, name: str) -> None:
+    with pytest.raises(ModelNotFound):
+        library.resolve(name)
 
 
 def test_changed_file_when_looked_at_again_then_is_read_again(folder: DataFolder, library: Library) -> None:
