@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -45,8 +46,8 @@ class Desk:
     def type(self, text: str) -> None:
         field = self.window.chat.composer.field
         field.setFocus()
-        self.qtbot.keyClicks(field, text)
-        self.qtbot.keyClick(field, Qt.Key.Key_Return)
+        QTest.keyClicks(field, text)
+        QTest.keyClick(field, Qt.Key.Key_Return)
 
 
 @pytest.fixture

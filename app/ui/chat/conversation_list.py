@@ -69,6 +69,7 @@ class ConversationList(QWidget):
     def __init__(self, conversations: Conversations, appearance: Appearance, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._conversations = conversations
+        self._appearance = appearance
         self.setProperty("role", "side")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setMinimumWidth(Size.SIDE_MIN_W)
@@ -85,7 +86,7 @@ class ConversationList(QWidget):
         self._search.setClearButtonEnabled(True)
         self._search.setMinimumHeight(Size.CONTROL_H)
         self._search_icon = self._search.addAction(appearance.icon("search"), QLineEdit.ActionPosition.LeadingPosition)
-        appearance.changed.connect(lambda: self._search_icon.setIcon(appearance.icon("search")))
+        appearance.changed.connect(self._tint)
         new = IconButton(appearance, "new-chat", self.tr("New chat"), size=Size.ICON_L)
         new.setToolTip(self.tr("New chat (Ctrl+N)"))
         new.clicked.connect(lambda _checked=False: self.new_wanted.emit())
@@ -127,6 +128,9 @@ class ConversationList(QWidget):
         conversations.rows_changed.connect(self._show_rows)
         appearance.changed.connect(self._list.viewport().update)
         self._show_rows(conversations.rows)
+
+    def _tint(self) -> None:
+        self._search_icon.setIcon(self._appearance.icon("search"))
 
     def focus_search(self) -> None:
         """Put the cursor into the search field."""

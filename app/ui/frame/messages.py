@@ -176,7 +176,7 @@ class Banner(QFrame):
         self._label = label("", wrap=True, parent=self)
         words.addWidget(self._label)
         row.addLayout(words, 1)
-        self._button = push_button("", self._act, parent=self)
+        self._button = push_button(self.tr("Start again"), self._act, parent=self)
         row.addWidget(self._button)
         self.hide()
 

@@ -146,8 +146,7 @@ class CommandPalette(QFrame):
             self._list.addItem(nothing)
 
     def _run(self) -> None:
-        item = self._list.currentItem()
-        at = item.data(Qt.ItemDataRole.UserRole) if item is not None else None
+        at = self._list.currentIndex().data(Qt.ItemDataRole.UserRole)
         self.close_palette()
         if at is not None:
             self._entries[at].run()

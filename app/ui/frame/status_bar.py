@@ -211,7 +211,7 @@ class StatusBar(QWidget):
         }
         for at, chip in enumerate(self._chips):
             wanted[chip] = at < self._shown_chips
-        room = self.width() - 4 * Space.L
+        room = self.width() - 6 * Space.L
         used = sum(widget.sizeHint().width() + Space.XS for widget, on in wanted.items() if on)
         used += sum(
             part.sizeHint().width() + Space.XS for part in (self._model, self._ring, self._api_label, self._api)

@@ -57,7 +57,7 @@ class ServerPage(Page):
         self._build_keys()
         self._build_options()
         self.column.addStretch(1)
-        self._link.api_changed.connect(lambda _state: self._show())
+        self._link.api_changed.connect(self._show)
         self._link.connected.connect(self._show)
         self._link.disconnected.connect(self._show)
         self._link.models_changed.connect(self._show_snippet)
@@ -192,7 +192,7 @@ class ServerPage(Page):
 
     # --- showing
 
-    def _show(self) -> None:
+    def _show(self, _change: object = None) -> None:
         state, options = self._state, self._options
         known = state is not None and self._link.is_connected
         on = state is not None and state.running

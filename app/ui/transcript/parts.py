@@ -187,7 +187,7 @@ class ErrorCard(QFrame):
         words.addWidget(self._why)
         row.addLayout(words, 1)
         self._action = ""
-        self._button = push_button("", lambda: wanted.wants(self._action), parent=self)
+        self._button = push_button(tr("Try again"), lambda: wanted.wants(self._action), parent=self)
         row.addWidget(self._button, 0, Qt.AlignmentFlag.AlignVCenter)
 
     def show_view(self, view: MessageView, *, busy: bool) -> None:

@@ -1,33 +1,71 @@
 """Mouse over a transcript: selecting text, links, copy buttons, sideways scrolling, context menu."""
 
 import time
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from PySide6.QtCore import QEvent, QPointF, Qt, QTimer
 from PySide6.QtGui import QContextMenuEvent, QCursor, QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QMenu
+from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QMenu
 
 from app.ui.theme import Space
 from app.ui.transcript.code_item import CodeItem
 from app.ui.transcript.item import Item
-from app.ui.transcript.selection import Position
-
-if TYPE_CHECKING:
-    from app.ui.transcript.view import TranscriptView
+from app.ui.transcript.selection import Position, Selection
+from app.ui.transcript.turn import Turn
 
 AUTOSCROLL_MS = 30
+
+
+class Surface(Protocol):
+    """What the pointer needs of the transcript."""
+
+    turns: list[Turn]
+    selection: Selection
+
+    def turn_at(self, y: float) -> tuple[int, Turn] | None:
+        """Index and turn at a height in the viewport."""
+        ...
+
+    def in_turn(self, turn: Turn, point: QPointF) -> QPointF:
+        """A point of the viewport in the turn's coordinates."""
+        ...
+
+    def light(self, index: int | None) -> None:
+        """Draw the actions of the question under the pointer."""
+        ...
+
+    def copy_selection(self) -> None:
+        """Copy what is selected."""
+        ...
+
+    def copy_code(self, item: CodeItem) -> None:
+        """Copy a code block."""
+        ...
+
+    def copy_text(self, text: str) -> None:
+        """Copy a text."""
+        ...
+
+    def open_link(self, href: str) -> None:
+        """Follow a link."""
+        ...
+
+    def select_all(self) -> None:
+        """Select the whole conversation."""
+        ...
 
 
 class Pointer:
     """Handles the viewport's mouse events for its view."""
 
-    def __init__(self, view: "TranscriptView") -> None:
-        self._view = view
+    def __init__(self, surface: Surface, area: QAbstractScrollArea) -> None:
+        self._view = surface
+        self._area = area
         self._pressed_at: QPointF | None = None
         self._selecting = False
         self._hot: CodeItem | None = None
         self._last_double_s = 0.0
-        self._timer = QTimer(view)
+        self._timer = QTimer(area)
         self._timer.setInterval(AUTOSCROLL_MS)
         self._timer.timeout.connect(self._autoscroll)
 
@@ -61,7 +99,7 @@ class Pointer:
         if found is None or found[0].scroll_thumb().isEmpty():
             return False
         found[0].scroll_to(found[0].scroll_x - dx / 2)
-        self._view.viewport().update()
+        self._area.viewport().update()
         return True
 
     def _item(self, point: QPointF) -> tuple[Item, QPointF] | None:
@@ -82,7 +120,7 @@ class Pointer:
             if item is not None:
                 item.hot = True
             self._hot = item
-            self._view.viewport().update()
+            self._area.viewport().update()
 
     def _move(self, event: QMouseEvent) -> None:
         point = event.position()
@@ -101,18 +139,18 @@ class Pointer:
                 hot = item if isinstance(item, CodeItem) else None
             elif href := item.link_at(inside):
                 shape = Qt.CursorShape.PointingHandCursor
-                self._view.viewport().setToolTip(href)
+                self._area.viewport().setToolTip(href)
             else:
                 shape = Qt.CursorShape.IBeamCursor
         if shape != Qt.CursorShape.PointingHandCursor:
-            self._view.viewport().setToolTip("")
+            self._area.viewport().setToolTip("")
         self._heat(hot)
-        self._view.viewport().setCursor(shape)
+        self._area.viewport().setCursor(shape)
 
     def _press(self, event: QMouseEvent) -> bool:
         if event.button() != Qt.MouseButton.LeftButton:
             return False
-        self._view.setFocus(Qt.FocusReason.MouseFocusReason)
+        self._area.setFocus(Qt.FocusReason.MouseFocusReason)
         self._pressed_at = event.position()
         selection = self._view.selection
         position = self._position(event.position())
@@ -123,7 +161,7 @@ class Pointer:
         self._selecting = position is not None
         if time.monotonic() - self._last_double_s < QApplication.doubleClickInterval() / 1000:
             self._select_block(event.position())
-        self._view.viewport().update()
+        self._area.viewport().update()
         return True
 
     def _release(self, event: QMouseEvent) -> bool:
@@ -154,7 +192,7 @@ class Pointer:
         self._view.selection.head = (turn, zone, at, high)
         self._selecting = False
         self._last_double_s = time.monotonic()
-        self._view.viewport().update()
+        self._area.viewport().update()
         return True
 
     def _select_block(self, point: QPointF) -> None:
@@ -169,41 +207,45 @@ class Pointer:
 
     def _extend(self, point: QPointF) -> None:
         self._view.selection.head = self._position(point) or self._view.selection.head
-        self._view.viewport().update()
-        outside = point.y() < 0 or point.y() > self._view.viewport().height()
+        self._area.viewport().update()
+        outside = point.y() < 0 or point.y() > self._area.viewport().height()
         if outside and not self._timer.isActive():
             self._timer.start()
         elif not outside:
             self._timer.stop()
 
     def _autoscroll(self) -> None:
-        point = QPointF(self._view.viewport().mapFromGlobal(QCursor.pos()))
-        bar = self._view.verticalScrollBar()
+        point = QPointF(self._area.viewport().mapFromGlobal(QCursor.pos()))
+        bar = self._area.verticalScrollBar()
         bar.setValue(bar.value() + (-Space.L if point.y() < 0 else Space.L))
         self._view.selection.head = self._position(point) or self._view.selection.head
-        self._view.viewport().update()
+        self._area.viewport().update()
 
     def _menu(self, event: QContextMenuEvent) -> None:
         view = self._view
-        menu = QMenu(view)
+        menu = QMenu(self._area)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        copy = menu.addAction(view.tr("Copy"))
+        copy = menu.addAction(self._area.tr("Copy"))
         copy.setEnabled(view.selection.span is not None)
         copy.triggered.connect(lambda _checked=False: view.copy_selection())
         found = self._item(QPointF(event.pos()))
         if found is not None:
             item, inside = found
             if isinstance(item, CodeItem):
-                menu.addAction(view.tr("Copy code")).triggered.connect(lambda _checked=False: view.copy_code(item))
+                menu.addAction(self._area.tr("Copy code")).triggered.connect(
+                    lambda _checked=False: view.copy_code(item)
+                )
             href = item.link_at(inside)
             if href:
-                menu.addAction(view.tr("Copy link")).triggered.connect(lambda _checked=False: view.copied.emit(href))
+                menu.addAction(self._area.tr("Copy link")).triggered.connect(
+                    lambda _checked=False: view.copy_text(href)
+                )
         at = view.turn_at(event.pos().y())
         if at is not None:
             text = at[1].view.text
-            menu.addAction(view.tr("Copy message as Markdown")).triggered.connect(
-                lambda _checked=False: view.copied.emit(text)
+            menu.addAction(self._area.tr("Copy message as Markdown")).triggered.connect(
+                lambda _checked=False: view.copy_text(text)
             )
         menu.addSeparator()
-        menu.addAction(view.tr("Select all")).triggered.connect(lambda _checked=False: view.select_all())
+        menu.addAction(self._area.tr("Select all")).triggered.connect(lambda _checked=False: view.select_all())
         menu.popup(event.globalPos())

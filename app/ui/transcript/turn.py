@@ -75,6 +75,8 @@ class Turn:
         self.y = 0.0
         self.height = 0.0
         self.is_laid_out = False
+        self.dirty = True
+        """Whether something changed since the last layout."""
         self.parts: TurnParts | None = None
         self.fold_open = False
         self.thinking_since_s: float | None = None
@@ -110,6 +112,7 @@ class Turn:
     def set_view(self, view: MessageView) -> None:
         """The message changed."""
         self.view = view
+        self.dirty = True
         if self.content is not None:
             self.content.feed.set_text(view.text)
         if self.reasoning is not None:
@@ -150,6 +153,7 @@ class Turn:
 
     def remake(self) -> None:
         """Colours or formulas changed: make the items again when next shown."""
+        self.dirty = True
         for zone in (self.content, self.reasoning):
             if zone is not None:
                 zone.feed.remake()
@@ -172,6 +176,7 @@ class Turn:
         """Lay out for a column of this width that begins at `left` in the viewport."""
         self._column = column
         self.is_laid_out = True
+        self.dirty = not self.is_built
         y = self._layout_bubble(column, left) if self.is_user else self._layout_answer(column, left)
         if self.parts is not None:
             footer = self.parts.footer

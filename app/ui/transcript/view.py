@@ -69,7 +69,7 @@ class TranscriptView(QAbstractScrollArea):
         self, appearance: Appearance, formulas: Formulas, lexers: Lexers, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent)
-        self._pointer = Pointer(self)  # first: Qt sends viewport events from here on
+        self._pointer = Pointer(self, self)  # first: Qt sends viewport events from here on
         self._appearance = appearance
         self.look = Look(appearance, formulas, lexers)
         self.turns: list[Turn] = []
@@ -292,11 +292,8 @@ class TranscriptView(QAbstractScrollArea):
             fresh = turn.parts is None
             if fresh:
                 self._make_parts(turn)
-            if not turn.is_built or fresh or not turn.is_laid_out or turn.content is None:
+            if turn.dirty or fresh or not turn.is_built:
                 more = not turn.build(deadline_s) or more
-                changed.append(turn)
-            elif not turn.is_busy:
-                turn.build(deadline_s)
                 changed.append(turn)
             for item in turn.items():
                 if item.has_work and time.monotonic() < deadline_s:
@@ -488,6 +485,10 @@ class TranscriptView(QAbstractScrollArea):
     def selected_text(self) -> str:
         """The selected text."""
         return self.selection.text(self.turns)
+
+    def copy_text(self, text: str) -> None:
+        """Copy a text."""
+        self.copied.emit(text)
 
     def copy_selection(self) -> None:
         """Copy what is selected."""

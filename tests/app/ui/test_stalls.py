@@ -81,7 +81,9 @@ def conversation(n_turns: int) -> list[MessageView]:
     """Questions and long answers in turn."""
     stats = AnswerStats(n_tokens=300, generation_tps=40.0, reason="stop", model="m")
     return [
-        MessageView(f"{at}", "user", f"Question {at}") if at % 2 == 0 else MessageView(f"{at}", "assistant", ANSWER, stats=stats)
+        MessageView(f"{at}", "user", f"Question {at}")
+        if at % 2 == 0
+        else MessageView(f"{at}", "assistant", ANSWER, stats=stats)
         for at in range(n_turns)
     ]
 

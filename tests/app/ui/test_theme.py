@@ -18,7 +18,7 @@ MODULES = sorted(path for path in UI.rglob("*.py") if path.name not in OWNERS)
 
 
 @pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
-@pytest.mark.parametrize("pair", TEXT_PAIRS, ids=lambda pair: " on ".join(pair))
+@pytest.mark.parametrize("pair", TEXT_PAIRS, ids=" on ".join)
 def test_when_text_is_drawn_on_a_ground_then_its_contrast_is_enough(tokens: Tokens, pair: tuple[str, str]) -> None:
     text, ground = (getattr(tokens, name) for name in pair)
     assert contrast(text, ground) >= 4.5
@@ -34,7 +34,8 @@ def test_when_every_module_is_read_then_colours_stand_only_in_the_theme() -> Non
         f"{path.relative_to(UI)}:{node.lineno}: {node.value!r}"
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
         and (COLOUR.search(node.value) or PIXELS.search(node.value))
         and not _is_docstring(node, path)
     ]

@@ -28,7 +28,9 @@ def test_when_text_has_styles_then_runs_carry_them() -> None:
 
 
 def test_when_lists_are_nested_then_blocks_tell_their_place() -> None:
-    found = [(block.place.path, block.place.marker, plain_text(block.runs)) for block in texts("- a\n  1. b\n  2. c\n- d")]
+    found = [
+        (block.place.path, block.place.marker, plain_text(block.runs)) for block in texts("- a\n  1. b\n  2. c\n- d")
+    ]
     assert found == [("l", "•", "a"), ("ll", "1.", "b"), ("ll", "2.", "c"), ("l", "•", "d")]
 
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +35,7 @@ def test_when_a_fence_holds_blank_lines_then_it_stays_whole() -> None:
 @settings(max_examples=60, deadline=None)
 def test_when_text_is_fed_in_any_pieces_then_the_segments_are_the_same(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(TEXT)]
-    pieces = [TEXT[low:high] for low, high in zip(edges, edges[1:], strict=False)]
+    pieces = [TEXT[low:high] for low, high in pairwise(edges)]
     assert segments_of(*pieces) == segments_of(TEXT)
 
 

@@ -1,0 +1,224 @@
+import msgspec
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.context import AppContext
+from app.ui.appearance import Appearance
+from app.ui.pages.benchmark import RUNS, BenchmarkPage
+from app.ui.pages.hardware import HISTORY, HardwarePage
+from app.ui.pages.models import ModelsPage
+from app.ui.pages.server import ServerPage
+from app.ui.pages.settings import SettingsPage
+from app.ui.pages.snippets import SNIPPETS, snippet
+from app.ui.window import MainWindow
+from runtime.messages.api import HardwareChanged, InstalledChanged
+from tests.app.ui.conftest import WAIT_MS
+from tests.app.ui.test_status_bar import GPU
+from tests.fakes.answers import hardware_sample, installed_model
+from tests.fakes.fake_host import FakeHost
+
+
+def texts(widget: QWidget) -> str:
+    return "\n".join(label.text() for label in widget.findChildren(QLabel) if not label.isHidden())
+
+
+def test_when_models_are_installed_then_each_is_listed_with_its_facts(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
+) -> None:
+    page = live_window.page_widget("models")
+    assert isinstance(page, ModelsPage)
+    broken = installed_model("broken", "Broken", problem="The file ends too early.")
+    fake_host.emit(InstalledChanged((installed_model(), broken)))
+    qtbot.waitUntil(lambda: len(page._cards) == 2, timeout=WAIT_MS)
+    shown = texts(page)
+    for fact in (
+        "SmolLM2 135M Instruct",
+        "HuggingFaceTB",
+        "135M parameters",
+        "Q4_1",
+        "98.4 MB",
+        "8,192 tokens context",
+    ):
+        assert fact in shown
+    assert "The file ends too early." in shown
+    assert "2 models on this computer" in shown
+    assert page._cards["broken"]._buttons["load"].isHidden()
+    del context
+
+
+def test_when_a_model_is_unloaded_and_loaded_from_its_card_then_the_host_does_it(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
+) -> None:
+    page = live_window.page_widget("models")
+    assert isinstance(page, ModelsPage)
+    live_window.show_page("models")
+    (card,) = page._cards.values()
+    QTest.mouseClick(card._buttons["unload"], Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not context.link.loaded, timeout=WAIT_MS)
+    assert not card._buttons["load"].isHidden()
+    QTest.mouseClick(card._buttons["load"], Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(context.link.loaded) and context.link.loaded[0].state == "ready", timeout=WAIT_MS)
+    assert fake_host.loads
+    assert "Loaded" in texts(card)
+    assert context.settings.values.last_model == card.model.id
+
+
+def test_when_no_model_is_installed_then_the_page_says_what_to_do(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
+) -> None:
+    page = live_window.page_widget("models")
+    fake_host.emit(InstalledChanged(()))
+    qtbot.waitUntil(lambda: "Put a GGUF file into the models folder" in texts(page), timeout=WAIT_MS)
+
+
+def test_when_words_are_typed_into_the_filter_then_only_models_with_them_stay(live_window: MainWindow) -> None:
+    page = live_window.page_widget("models")
+    assert isinstance(page, ModelsPage)
+    QTest.keyClicks(page._filter, "smol q4")
+    (card,) = page._cards.values()
+    assert not card.isHidden()
+    QTest.keyClicks(page._filter, " qwen")
+    assert card.isHidden()
+    assert "No model has these words" in texts(page)
+
+
+def test_when_the_api_is_turned_on_then_address_and_snippets_are_ready_to_copy(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
+) -> None:
+    page = live_window.page_widget("server")
+    assert isinstance(page, ServerPage)
+    live_window.show_page("server")
+    assert "The API is off" in texts(page)
+    QTest.mouseClick(page._switch, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: context.link.api is not None and context.link.api.running, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: "The API is on" in texts(page), timeout=WAIT_MS)
+    address = fake_host.api.addresses[0]
+    assert page._snippet.text().startswith(f"curl {address.removesuffix('/v1')}/v1/chat/completions")
+    assert fake_host.installed[0].id in page._snippet.text()
+    page._choose_snippet("Python")
+    assert "from openai import OpenAI" in page._snippet.text()
+    page.copied.emit(page._snippet.text())
+    assert QGuiApplication.clipboard().text() == page._snippet.text()
+
+
+def test_when_the_local_network_is_allowed_then_a_warning_asks_for_a_key(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
+) -> None:
+    page = live_window.page_widget("server")
+    assert isinstance(page, ServerPage)
+    live_window.show_page("server")
+    page._lan.click()
+    qtbot.waitUntil(lambda: fake_host.api.options.host == "0.0.0.0", timeout=WAIT_MS)
+    qtbot.waitUntil(page._warning.isVisible, timeout=WAIT_MS)
+    assert "make an API key" in page._warning_text.text()
+
+
+def test_when_a_key_is_made_then_it_is_shown_once_and_can_be_deleted(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
+) -> None:
+    page = live_window.page_widget("server")
+    assert isinstance(page, ServerPage)
+    live_window.show_page("server")
+    page._make_key("Editor")
+    qtbot.waitUntil(page._new_key.isVisible, timeout=WAIT_MS)
+    assert page._key
+    assert page._key in page._new_key_text.text()
+    qtbot.waitUntil(lambda: context.link.api is not None and len(context.link.api.keys) == 1, timeout=WAIT_MS)
+    delete = next(
+        each for each in page.findChildren(QAbstractButton) if each.accessibleName() == "Delete the key Editor"
+    )
+    delete.click()
+    qtbot.waitUntil(lambda: not fake_host.api.keys, timeout=WAIT_MS)
+
+
+def test_when_port_and_origins_are_changed_then_the_host_is_told(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
+) -> None:
+    page = live_window.page_widget("server")
+    assert isinstance(page, ServerPage)
+    live_window.show_page("server")
+    page._port.setValue(4321)
+    page._on_port()
+    qtbot.waitUntil(lambda: fake_host.api.options.port == 4321, timeout=WAIT_MS)
+    page._origins.setText("https://a.example, https://b.example")
+    page._on_origins()
+    qtbot.waitUntil(
+        lambda: fake_host.api.options.allowed_origins == ("https://a.example", "https://b.example"), timeout=WAIT_MS
+    )
+
+
+def test_when_a_snippet_is_made_then_each_language_has_address_model_and_key() -> None:
+    for language in SNIPPETS:
+        text = snippet(language, "http://127.0.0.1:1/v1", "some-model", with_key=True)
+        assert "http://127.0.0.1:1/v1" in text
+        assert "some-model" in text
+        assert "YOUR_KEY" in text
+        assert "YOUR_KEY" not in snippet(language, "http://127.0.0.1:1", "m", with_key=False)
+
+
+def test_when_readings_come_then_cards_show_them_and_the_history_is_bounded(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
+) -> None:
+    page = live_window.page_widget("hardware")
+    assert isinstance(page, HardwarePage)
+    hot = msgspec.structs.replace(GPU, throttled=True, throttle_reasons=("Too hot",))
+    sample = msgspec.structs.replace(hardware_sample(), gpus=(hot,), notes=("A sensor is missing.",))
+    for _ in range(HISTORY + 10):
+        page._show_sample(sample)
+    shown = texts(page)
+    for fact in (
+        "71 °C",
+        "6.0 / 8.0 GB",
+        "180 / 200 W",
+        "Slowed down",
+        "Too hot",
+        "A sensor is missing.",
+        "not available",
+    ):
+        assert fact in shown
+    (card,) = page._gpu_cards.values()
+    assert all(len(tile.history) == HISTORY for tile in card._tiles)
+    fake_host.emit(HardwareChanged(hardware_sample()))
+    qtbot.waitUntil(lambda: "No graphics processor was found" in texts(page), timeout=WAIT_MS)
+
+
+def test_when_the_benchmark_is_started_then_it_measures_and_its_table_can_be_copied(
+    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
+) -> None:
+    page = live_window.page_widget("benchmark")
+    assert isinstance(page, BenchmarkPage)
+    live_window.show_page("benchmark")
+    QTest.mouseClick(page._start, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(page.results) == 1, timeout=WAIT_MS)
+    assert len(fake_host.chats) == RUNS
+    assert len({chat.messages[0].content.split(".")[0] for chat in fake_host.chats}) == RUNS
+    (result,) = page.results
+    assert result.generation_tps == 50.0
+    assert result.prompt_tps == 120.0
+    assert "50.0 tok/s" in texts(page)
+    assert page.markdown().count("\n") == 2
+
+
+def test_when_no_model_is_loaded_then_the_benchmark_says_what_to_do(window: MainWindow) -> None:
+    page = window.page_widget("benchmark")
+    assert isinstance(page, BenchmarkPage)
+    assert not page._start.isEnabled()
+    assert "Load a model first" in texts(page)
+
+
+def test_when_settings_are_changed_then_they_count_at_once(
+    qtbot: QtBot, live_window: MainWindow, context: AppContext, appearance: Appearance
+) -> None:
+    page = live_window.page_widget("settings")
+    assert isinstance(page, SettingsPage)
+    page._theme.activated.emit(page._theme.findData("dark"))
+    assert appearance.tokens.dark
+    page._theme.activated.emit(page._theme.findData("system"))
+    model = context.link.installed[0]
+    page._model.activated.emit(page._model.findData(model.id))
+    assert context.settings.values.last_model == model.id
+    assert str(context.folder.root) in texts(page)
+    del qtbot
