@@ -146,10 +146,12 @@ class Shooter:
         window.show_page("hardware")
         for at in range(40):
             host.emit(HardwareChanged(msgspec.structs.replace(hardware_sample(), cpu=varied(at))))
+            self.rest(0.02)
         self.rest()
         self.shoot(window, "9-hardware-cpu")
         for at in range(60):
             host.emit(HardwareChanged(msgspec.structs.replace(hardware_sample(), cpu=varied(at), gpus=(gpu(at),))))
+            self.rest(0.02)
         self.rest()
         self.shoot(window, "9-hardware-gpu")
         del context

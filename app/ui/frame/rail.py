@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QButtonGroup, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from app.ui.appearance import Appearance
-from app.ui.theme import Size, Space
+from app.ui.theme import Size, Space, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,6 @@ class Rail(QWidget):
         self._appearance = appearance
         self.setProperty("role", "rail")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setFixedWidth(Size.RAIL_W)
         column = QVBoxLayout(self)
         column.setContentsMargins(Space.HAIR, Space.XS, Space.HAIR, Space.XS)
         column.setSpacing(Space.HAIR)
@@ -59,6 +59,10 @@ class Rail(QWidget):
             column.addWidget(button)
         if not stretched:
             column.addStretch(1)
+        widest = max(
+            QFontMetrics(appearance.font(Type.SMALL, bold=True)).horizontalAdvance(page.title) for page in pages
+        )
+        self.setFixedWidth(max(Size.RAIL_W, widest + 2 * Space.S))
         self._tint()
         appearance.changed.connect(self._tint)
 
