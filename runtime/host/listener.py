@@ -11,13 +11,72 @@ from collections.abc import Iterator
 import psutil
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from runtime.errors import WorldFault
 
 BACKLOG = 512
 KEEP_ALIVE_S = 75
-MAX_CONNECTIONS = 1024
+MAX_CONNECTIONS = 384
+"""Of one listener. Two listeners and the workers stay below 1,024 open files, which many systems allow a process;
+over that nobody could connect, the window included."""
+_SPARE_CONNECTIONS = 32
+"""Accepted beyond it, to be told 503; further ones are closed at once."""
+REQUEST_WITHIN_S = 30.0
+"""A connection that has sent no whole request head after so long (half as long at least) is closed."""
+_OPEN_FILES = 4096
 _START_TIMEOUT_S = 10.0
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """uvicorn's, which by itself keeps any number of silent connections for ever."""
+
+    _check: asyncio.TimerHandle | None = None
+    _was_silent = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.config.limit_concurrency + _SPARE_CONNECTIONS:
+            transport.close()
+            return
+        self._check_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._check is not None:
+            self._check.cancel()
+        super().connection_lost(exc)
+
+    def _check_later(self) -> None:
+        self._check = self.loop.call_later(REQUEST_WITHIN_S / 2, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        # Between requests uvicorn's own keep-alive timer runs; it stops at the first byte of the next one.
+        is_silent = self.cycle is None or (self.cycle.response_complete and self.timeout_keep_alive_task is None)
+        if is_silent and self._was_silent:
+            self.transport.close()
+            return
+        self._was_silent = is_silent
+        self._check_later()
+
+
+def allow_open_files() -> int:
+    """Raise this process's bound on open files as far as it may be, up to 4,096; returns the bound (POSIX)."""
+    if sys.platform == "win32":
+        return _OPEN_FILES
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft if soft != resource.RLIM_INFINITY else _OPEN_FILES
+
+
+def max_connections() -> int:
+    """Connections of one listener, so that two of them leave files to open for everything else."""
+    return max(32, min(MAX_CONNECTIONS, allow_open_files() // 2 - 96))
 
 
 class _Server(uvicorn.Server):
@@ -55,7 +114,8 @@ class Listener:
             access_log=False,
             server_header=False,
             backlog=BACKLOG,
-            limit_concurrency=MAX_CONNECTIONS,
+            limit_concurrency=max_connections(),
+            http=_Protocol,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._grace_s)),
             ws="none",
