@@ -49,7 +49,7 @@ def main() -> int:
     """Serve until standard input ends."""
     shape, n_tokens = sys.argv[1], int(sys.argv[2])
     reply = Reply(stream_of(long_text(shape, n_tokens)), pace_s=0.005, events_per_write=16)
-    with FakeHost(replies=deque([reply])) as host:
+    with FakeHost(replies=deque([reply, reply])) as host:
         sys.stdout.write(msgspec.json.encode(host.host_file).decode() + "\n")
         sys.stdout.flush()
         sys.stdin.read()

@@ -1,5 +1,6 @@
 """What the tests of the window share: a window with a pretended host behind it, and a heartbeat."""
 
+import gc
 import sys
 import threading
 import time
@@ -67,6 +68,8 @@ class Heartbeat:
         """When the longer gaps were, for the message of a failed test."""
         self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
         self._last_s = self._now()
+        self._collecting_s = 0.0
+        gc.callbacks.append(self._on_collection)
         self._timer = QTimer()
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.setInterval(2)
@@ -90,6 +93,13 @@ class Heartbeat:
     def stop(self) -> None:
         """Measure no longer."""
         self._timer.stop()
+        gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting_s = time.monotonic()
+        elif (took_s := time.monotonic() - self._collecting_s) > 0.01:
+            self.long.append(f"collection of generation {info['generation']}: {took_s * 1000:.0f} ms")
 
 
 @pytest.fixture
