@@ -267,6 +267,8 @@ class Engine:
             backend.abort.clear()
             self._running = plan
             self._count()
+        # A long prompt's first decode takes seconds: what runs and waits is told before it, not after.
+        figures.active, figures.waiting = scheduler.n_active, scheduler.n_waiting
         figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
         before_s = time.monotonic()
         code = backend.decode(plan)

@@ -375,3 +375,17 @@ def test_when_a_step_breaks_then_its_requests_end_with_the_reason_and_the_engine
         (end,) = rig.ends[name]
         assert "a bug of ours" in str(end)
         assert rig.ask("Hi", max_tokens=2)[1].reasons == ("length",)
+
+
+def test_when_the_first_decode_of_a_prompt_runs_then_the_figures_count_it_already(tiny: LlamaModel) -> None:
+    with running(tiny) as rig:
+        real = rig.engine._backend.decode
+        seen: list[int] = []
+
+        def watched(plan: BatchPlan) -> int:
+            seen.append(rig.engine.figures.active)
+            return real(plan)
+
+        rig.engine._backend.decode = watched  # type: ignore[method-assign]
+        rig.ask("Hi", max_tokens=2)
+        assert seen[0] == 1
