@@ -6,6 +6,7 @@ A formula that is not ready, too long or broken is shown as its source.
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Protocol
 
@@ -70,19 +71,20 @@ class _Latex(Protocol):
 
 
 class Formulas(QObject):
-    """Asks for formulas come while painting is prepared; the work is done one formula at a time between events."""
+    """Asks come while painting is prepared; formulas are drawn one after the other, on the lane if there is one."""
 
     ready = Signal()
     """Some formulas asked for can be drawn now."""
 
     def __init__(self, lane: Lane | None, parent: QObject | None = None) -> None:
-        """With a lane, the drawing library is imported there (half a second) instead of on the main thread."""
+        """With a lane, importing the library (half a second) and drawing happen there, not on the main thread."""
         super().__init__(parent)
         self._lane = lane
         self._done: OrderedDict[tuple[str, int, bool], Formula] = OrderedDict()
         self._waiting: OrderedDict[tuple[str, int, bool], None] = OrderedDict()
         self._imported = False
         self._importing = False
+        self._drawing = False
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(0)
@@ -121,10 +123,22 @@ class Formulas(QObject):
         self._waiting.clear()
 
     def _work(self) -> None:
-        if not self._waiting or not self._imported:
+        if self._drawing or not self._waiting or not self._imported:
             return
         key, _ = self._waiting.popitem(last=False)
-        self._done[key] = _draw(*key)
+        if self._lane is None:
+            self._keep(key, draw(*key))
+            return
+        self._drawing = True
+        self._lane.submit(partial(draw, *key), partial(self._keep, key), partial(self._give_up, key))
+
+    def _give_up(self, key: tuple[str, int, bool], error: Exception) -> None:
+        del error
+        self._keep(key, _BROKEN)
+
+    def _keep(self, key: tuple[str, int, bool], formula: Formula) -> None:
+        self._drawing = False
+        self._done[key] = formula
         while len(self._done) > MAX_FORMULAS:
             self._done.popitem(last=False)
         if self._waiting:
@@ -143,10 +157,12 @@ def import_library() -> bool:
     return True
 
 
-def _draw(tex: str, size: int, display: bool) -> Formula:
+def draw(tex: str, size: int, display: bool) -> Formula:
+    """Draw one formula, on whichever thread; a long one takes tens of milliseconds."""
     try:
-        latex: _Latex = import_module("ziamath").Latex(tex, size=size, inline=not display)
-        svg = latex.svg()
+        with polite_thread():
+            latex: _Latex = import_module("ziamath").Latex(tex, size=size, inline=not display)
+            svg = latex.svg()
         box = QSvgRenderer(QByteArray(svg.encode())).viewBoxF()
     except Exception:  # noqa: BLE001 - the library raises whatever a broken formula leads to; the source is shown then
         return _BROKEN

@@ -75,6 +75,8 @@ class Turn:
         self.y = 0.0
         self.height = 0.0
         self.is_laid_out = False
+        self._guessed_for = (-1, 0.0)
+        self._guess = 0.0
         self.dirty = True
         """Whether something changed since the last layout."""
         self.parts: TurnParts | None = None
@@ -166,11 +168,13 @@ class Turn:
     # --- geometry
 
     def guess_height(self, column: float) -> float:
-        """Height before it is laid out."""
-        lines = self.view.text.count("\n") + len(self.view.text) / CHARS_A_LINE * Size.TRANSCRIPT_MAX_W / max(
-            column, 1.0
-        )
-        return Space.XL + Size.CONTROL_H + Space.L * (lines + 1)
+        """Height before it is laid out; asked for again at each relayout, so it is counted once a text and width."""
+        key = (len(self.view.text), column)
+        if key != self._guessed_for:
+            wrapped = key[0] / CHARS_A_LINE * Size.TRANSCRIPT_MAX_W / max(column, 1.0)
+            self._guessed_for = key
+            self._guess = Space.XL + Size.CONTROL_H + Space.L * (self.view.text.count("\n") + wrapped + 1)
+        return self._guess
 
     def layout(self, column: float, left: float) -> None:
         """Lay out for a column of this width that begins at `left` in the viewport."""

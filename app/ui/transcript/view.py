@@ -40,7 +40,7 @@ FLUSH_MS = 33
 COST_FACTOR = 4
 """A drawing that took 20 ms is followed by a pause of 80 ms."""
 
-SLICE_S = 0.008
+SLICE_S = 0.004
 """Longest piece of building turns between two events."""
 
 NEAR_VIEWS = 1.0

@@ -86,7 +86,7 @@ class Heartbeat:
         now_s = self._now()
         gap_s = now_s - self._last_s
         self.gaps_s.append(gap_s)
-        if gap_s > 0.03:
+        if gap_s > 0.02:
             self.long.append(f"{gap_s * 1000:.0f} ms at {time.monotonic() - self.began_s:.1f} s")
         self._last_s = now_s
 
