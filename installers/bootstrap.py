@@ -287,7 +287,17 @@ def setup(*, tests: bool) -> None:
     run(
         [*uv, "pip", "install", "-q", *target, "--no-deps", "--build-constraints", BUILD_LOCK, "--editable", ROOT],
     )
+    # Bytecode now rather than at the first start and in the middle of an answer.
+    packages = packages_folder()
+    compiling = [str(venv_program("python")), "-m", "compileall", "-q", "-j", "0"]
+    subprocess.run([*compiling, packages, "app", "runtime"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     STAMP.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
+
+
+def packages_folder() -> str:
+    """Where the environment keeps its packages."""
+    ask = [str(venv_program("python")), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def check_system_libraries(platform_plugin: str) -> None:
