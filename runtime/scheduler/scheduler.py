@@ -187,6 +187,8 @@ class Scheduler:
         plan.output_rows.extend(range(plan.n_decode))
 
     def _add_reading(self, plan: BatchPlan) -> None:
+        if not self._reading:
+            return
         room = min(self._limits.n_batch, self._row_limit) - plan.n_decode
         if self._generating:
             room = min(room, self._prompt_rows, self._limits.n_ubatch)

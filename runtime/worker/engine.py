@@ -89,7 +89,8 @@ class Engine:
         self._inbox: list[_Submit | str] = []  # a string cancels the request of that name
         self._live: set[str] = set()
         self._waiting = 0
-        self._free = resolved.n_parallel
+        self._active = 0
+        self._n_parallel = self._free = resolved.n_parallel
         self._running: BatchPlan | None = None
         self._has_cancel = False
         self._stop_at: float | None = None
@@ -242,9 +243,9 @@ class Engine:
 
     def _count(self) -> None:
         """Publish what `submit` decides by; _wake is held."""
-        active = self._scheduler.n_active
+        self._active = self._scheduler.n_active
         self._waiting = self._scheduler.n_waiting + len(self._embeds)
-        self._free = max(0, self._model.resolved.n_parallel - active)
+        self._free = max(0, self._n_parallel - self._active)
 
     def _cancel(self, request_id: str) -> None:
         self._scheduler.cancel(request_id, time.monotonic())
@@ -267,8 +268,8 @@ class Engine:
             backend.abort.clear()
             self._running = plan
             self._count()
-        # A long prompt's first decode takes seconds: what runs and waits is told before it, not after.
-        figures.active, figures.waiting = scheduler.n_active, scheduler.n_waiting
+            # A long prompt's first decode takes seconds: what runs and waits is told before it, not after.
+            figures.active, figures.waiting = self._active, self._waiting
         figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
         before_s = time.monotonic()
         code = backend.decode(plan)
@@ -287,7 +288,8 @@ class Engine:
     def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None]]:
         rows = self._backend.logits
         samplers = cast("list[tuple[int, Sampler]]", [(row, unit.sampler) for row, unit in plan.samples])
-        rows.prepare([(row, k) for row, sampler in samplers if (k := sampler.prepared_k)])
+        wanted = [(row, k) for row, sampler in samplers if (k := sampler.prepared_k)] if len(samplers) > 1 else []
+        rows.prepare(wanted)
         tokens: list[int] = []
         logprobs: list[PositionLogprobs | None] = []
         for (row, sampler), (_row, unit) in zip(samplers, plan.samples, strict=True):
