@@ -101,11 +101,9 @@ class Feed:
 
     def remake(self) -> None:
         """Make all items again from the text (colours or formulas changed)."""
-        text, finished = self._text, self._finished
+        text = self._text
         self._restart()
         self._text = text
-        self._finished = False
-        del finished
 
     def _blocks(self, segment: Segment) -> list[Block]:
         from app.ui.markdown.parse import parse_segment, plain_blocks  # late: the parser is not needed to start

@@ -15,7 +15,7 @@ from PySide6.QtGui import (
 from app.ui.markdown.blocks import Run, TableBlock, plain_text
 from app.ui.theme import Size, Space, Type
 from app.ui.transcript.item import Item, Look
-from app.ui.transcript.text_item import document_text, new_document, paint_document, write_runs
+from app.ui.transcript.text_item import document_text, new_document, paint_document, word_in, write_runs
 
 _ALIGN = {
     "left": Qt.AlignmentFlag.AlignLeft,
@@ -156,7 +156,4 @@ class TableItem(Item):
 
     def word_at(self, position: int) -> tuple[int, int]:
         """The word at a position."""
-        cursor = QTextCursor(self._document)
-        cursor.setPosition(min(position, self.length))
-        cursor.select(QTextCursor.SelectionType.WordUnderCursor)
-        return cursor.selectionStart(), cursor.selectionEnd()
+        return word_in(self._document, min(position, self.length))

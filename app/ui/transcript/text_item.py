@@ -104,6 +104,14 @@ def new_document(look: Look, size: int) -> QTextDocument:
     return document
 
 
+def word_in(document: QTextDocument, position: int) -> tuple[int, int]:
+    """Where the word at a position begins and ends."""
+    cursor = QTextCursor(document)
+    cursor.setPosition(position)
+    cursor.select(QTextCursor.SelectionType.WordUnderCursor)
+    return cursor.selectionStart(), cursor.selectionEnd()
+
+
 def document_text(document: QTextDocument, start: int, end: int) -> str:
     """Plain text of a range; formulas give their TeX source."""
     cursor = QTextCursor(document)
@@ -237,7 +245,4 @@ class TextItem(Item):
 
     def word_at(self, position: int) -> tuple[int, int]:
         """The word at a position."""
-        cursor = QTextCursor(self._document)
-        cursor.setPosition(min(position, self.length))
-        cursor.select(QTextCursor.SelectionType.WordUnderCursor)
-        return cursor.selectionStart(), cursor.selectionEnd()
+        return word_in(self._document, min(position, self.length))
