@@ -24,7 +24,14 @@
     │   ├── GenerationFailed        500  llama.cpp refused a batch
     │   ├── HostUnreachable         503  no Deskside host answers
     │   ├── AlreadyRunning          503  another Deskside uses this data folder
-    │   └── StorageFault            500  disk full, no permission, damaged file
+    │   ├── StorageFault            500  disk full, no permission, damaged file
+    │   │   └── DiskFull            507  not enough room
+    │   └── HubFault                502  the model hub did not answer as it should
+    │       ├── HubOffline          503  it cannot be reached, or offline was chosen
+    │       ├── HubRefused          403  gated, private or a wrong token
+    │       ├── HubNotFound         404  no such repository, revision or file
+    │       ├── HubChanged          409  the file is not the one the download began with
+    │       └── HashMismatch        502  the bytes are not the ones the hub announced
     └── BugFault                    500  ours: a rule of this program was broken
 
 An error crosses a process or HTTP as a `Failure` (see `to_failure` and `from_failure`), never pickled.
@@ -198,6 +205,54 @@ class StorageFault(WorldFault):
     """Reading or writing a file failed: disk full, no permission, damaged. Details: `path`."""
 
     code = "storage_error"
+
+
+class DiskFull(StorageFault):
+    """Not enough room. Details: `path`, `needed_bytes`, `free_bytes`."""
+
+    status = 507
+    code = "disk_full"
+
+
+class HubFault(WorldFault):
+    """The model hub answered with an error, or nonsense. Details: `endpoint`, `status` where known."""
+
+    status = 502
+    code = "hub_error"
+
+
+class HubOffline(HubFault):
+    """The hub cannot be reached, or the person chose to stay offline. Details: `endpoint`."""
+
+    status = 503
+    code = "hub_offline"
+
+
+class HubRefused(HubFault):
+    """The repository is gated or private, or the token is wrong. Details: `repo`, `needs_token`."""
+
+    status = 403
+    code = "hub_refused"
+
+
+class HubNotFound(HubFault):
+    """No such repository, revision or file. Details: `repo`."""
+
+    status = 404
+    code = "hub_not_found"
+
+
+class HubChanged(HubFault):
+    """The file on the hub is another one than the one the download began with. Details: `repo`, `file`."""
+
+    status = 409
+    code = "hub_changed"
+
+
+class HashMismatch(HubFault):
+    """The bytes that came, or that are on disk, are not the announced ones. Details: `path`, `expected`, `found`."""
+
+    code = "hash_mismatch"
 
 
 class BugFault(RuntimeFault):

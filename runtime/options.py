@@ -75,20 +75,17 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         KvType, _meta("V cache type", "Number format of the V half; below f16 needs flash attention.")
     ] = "f16"
     flash_attn: Annotated[FlashAttention, _meta("Flash attention", "Faster attention with less memory.")] = "auto"
-    host_cache_bytes: Annotated[
-        int,
-        _meta(
-            "Prompt cache",
-            "Most memory kept for conversations that lost their slot, so that they go on without reading anew.",
-            "bytes",
-            ge=0,
-            le=2**50,
-        ),
-    ] = 512 * 1024 * 1024
-    max_waiting: Annotated[
-        int,
-        _meta("Queue", "Requests that may wait; one more is refused with a time to come back.", ge=0, le=10_000),
-    ] = 32
+    n_cpu_moe: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | None,
+        _meta("Experts in RAM", "Of so many layers the experts stay in system memory.", "layers"),
+    ] = None
+    tensor_split: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(max_length=64)] = ()
+    """Share of the layers for each device, in the order the devices are listed; empty is automatic."""
+    use_mmap: Annotated[
+        bool, _meta("Map the file", "Weights in system memory are read from the file when they are needed.")
+    ] = True
+    draft_model: Annotated[str, Meta(max_length=4096)] = ""
+    """Id or path of a small model of the same family that guesses ahead; empty is none."""
 
 
 class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -160,6 +157,51 @@ class GenerateOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     echo: bool = False
     ignore_eos: bool = False
     sampling: SamplingOptions = SamplingOptions()
+
+
+class ModelsOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What holds for all models: room for others, how long they stay, where they are looked for."""
+
+    max_loaded: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | None,
+        _meta("Models at once", "Most models loaded together; automatic is as many as memory allows."),
+    ] = None
+    idle_unload_s: Annotated[
+        Annotated[int, Meta(ge=10, le=2_592_000)] | None,
+        _meta(
+            "Unload when idle",
+            "A model nobody used for so long is unloaded; automatic is an hour for one that a program asked for.",
+            "seconds",
+        ),
+    ] = None
+    load_on_demand: Annotated[bool, _meta("Load on demand", "A request that names an installed model loads it.")] = True
+    gpu_margin_bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=2**50)] | None,
+        _meta("GPU memory kept free", "Left on each GPU for the desktop, games and other programs.", "bytes"),
+    ] = None
+    ram_margin_bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=2**50)] | None,
+        _meta("System memory kept free", "Left for the system and other programs.", "bytes"),
+    ] = None
+    folders: Annotated[
+        tuple[Annotated[str, Meta(max_length=4096)], ...],
+        _meta("Model folders", "Searched beside the main one.", max_length=32),
+    ] = ()
+    main_folder: Annotated[
+        str, _meta("Main folder", "Where downloads go; empty is the data folder's own.", max_length=4096)
+    ] = ""
+    use_other_programs: Annotated[
+        bool, _meta("Use other programs' models", "List files of LM Studio, Ollama, Jan, GPT4All and the hub's cache.")
+    ] = True
+    hub_endpoint: Annotated[
+        str, _meta("Hub address", "A mirror; empty is the environment's HF_ENDPOINT or the hub itself.", max_length=512)
+    ] = ""
+    offline: Annotated[bool, _meta("Offline", "Never contact the hub.")] = False
+    max_downloads: Annotated[int, _meta("Downloads at once", "The others wait.", ge=1, le=16)] = 3
+    nodes: Annotated[
+        tuple[Annotated[str, Meta(max_length=255)], ...],
+        _meta("Nodes", "Machines that lend their memory, as host:port.", max_length=16),
+    ] = ()
 
 
 class ApiOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -45,6 +45,21 @@ class DataFolder:
         return self.root / "conversations.sqlite3"
 
     @property
+    def catalogue_file(self) -> Path:
+        """Catalogue of model files, downloads, loads and speeds (SQLite, WAL)."""
+        return self.root / "models.sqlite3"
+
+    @property
+    def headers(self) -> Path:
+        """Headers of remote files, as sparse files of the full apparent size; bounded by `runtime.library.hub`."""
+        return self.root / "cache" / "headers"
+
+    @property
+    def machine_file(self) -> Path:
+        """What the quick speed measurement found (JSON); made anew when the engine or the devices change."""
+        return self.root / "machine.json"
+
+    @property
     def run(self) -> Path:
         """What only lives while a host runs: `host.json` and the lock."""
         return self.root / "run"

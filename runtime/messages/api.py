@@ -18,6 +18,28 @@ POST   /admin/keys              `NewKey` -> `NewKeyAnswer` (the key is shown thi
 DELETE /admin/keys/{name}       204
 GET    /admin/requests          list of `RequestInfo`, newest last: running ones and the last finished ones
 POST   /admin/requests/cancel   `CancelRequest` -> 204
+GET    /admin/models/options    `ModelsOptions`; PUT the same -> `ModelsOptions`
+POST   /admin/models/settings   `ModelRequest` -> `LoadOptions` remembered for it; automatic stays automatic
+PUT    /admin/models/settings   `ModelSettings` -> 204
+POST   /admin/models/record     `ModelRequest` -> `LoadRecord` of its last load, or null
+POST   /admin/plan              `PlanRequest` -> `MemoryPlan`
+GET    /admin/machine           `Machine`; POST measures its speed anew
+GET    /admin/nodes             list of `NodeInfo`; POST / DELETE `NodeRequest` -> the same list
+GET    /admin/library           `LibraryState`
+POST   /admin/library/folders   `FolderRequest` -> `LibraryState`; DELETE the same
+POST   /admin/library/move      `MoveRequest` -> `Job`
+POST   /admin/library/import    `ImportRequest` -> `Job`
+POST   /admin/library/verify    `ModelRequest` -> `Job`
+POST   /admin/library/remove    `ModelRequest` -> `RemoveAnswer`
+POST   /admin/library/quantize  `QuantizeRequest` -> `Job`; `/preview` -> `QuantizePreview`
+GET    /admin/jobs              list of `Job`, newest last; POST /admin/jobs/cancel `JobRequest` -> 204
+POST   /admin/hub/search        `HubSearch` -> `HubPage`
+GET    /admin/hub/picks         `HubPage`: the built-in catalogue, works offline
+POST   /admin/hub/model         `HubModelRequest` -> `HubModel`
+POST   /admin/hub/verdicts      `VerdictRequest` -> `Verdicts`
+GET    /admin/hub/account       `HubAccount`; PUT `HubToken` -> `HubAccount`
+GET    /admin/downloads         list of `Download`; POST `DownloadRequest` -> `Download`
+POST   /admin/downloads/pause   `JobRequest` -> `Download`; also /resume, /cancel (deletes what was fetched), /clear
 POST   /admin/shutdown          204, then the host ends
 GET    /admin/openapi.json      all of this, for machines
 ==============================  ==================================================================
@@ -29,7 +51,10 @@ import msgspec
 from msgspec import Meta
 
 from runtime.errors import Failure
+from runtime.messages.fit import MemoryPlan, NodeInfo
 from runtime.messages.hardware import HardwareSample
+from runtime.messages.library import Download, Job, Origin
+from runtime.messages.load import DeviceMemory
 from runtime.messages.shared import DeltaKind, FinishReason, Message, ModelFacts, Timings, Usage
 from runtime.options import ApiOptions, GenerateOptions, LoadOptions
 
@@ -49,7 +74,11 @@ class HostFile(msgspec.Struct, frozen=True):
 
 
 class InstalledModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model on disk. `id` is what the API calls it; `problem` says why it cannot be loaded, if so."""
+    """A model on disk. `id` is what the API calls it; `problem` says why it cannot be loaded, if so.
+
+    `path` is the first file; `size_bytes` counts all `n_files` with the projector. `used_s` is when it was last loaded
+    (seconds since 1970, 0 never); `verified` what the last check of its hash found.
+    """
 
     id: str
     name: str
@@ -66,6 +95,13 @@ class InstalledModel(msgspec.Struct, frozen=True, omit_defaults=True):
     starter: bool = False
     created_s: float = 0.0
     problem: str = ""
+    origin: Origin = "deskside"
+    is_vision: bool = False
+    projector: str = ""
+    bits_per_weight: float = 0.0
+    used_s: float = 0.0
+    n_files: int = 1
+    verified: Literal["", "ok", "bad"] = ""
 
 
 class EngineSample(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,7 +119,11 @@ class EngineSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model that has, gets or had a worker. `fraction` is the load progress, 0..1."""
+    """A model that has, gets or had a worker. `fraction` is the load progress, 0..1.
+
+    `plan` is what the load followed, `actual` what it then took; `unload_at_s` when it goes for being idle (seconds
+    since 1970), None never.
+    """
 
     id: str
     name: str
@@ -96,6 +136,9 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: EngineSample = EngineSample()
     pid: int | None = None
     restarts: int = 0
+    plan: MemoryPlan | None = None
+    actual: tuple[DeviceMemory, ...] = ()
+    unload_at_s: float | None = None
 
 
 class ApiKeyInfo(msgspec.Struct, frozen=True):
@@ -138,6 +181,13 @@ class LoadRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     model: str
     options: LoadOptions | None = None
     replace: bool = True
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Remember these load options for an installed model."""
+
+    model: str
+    options: LoadOptions
 
 
 class UnloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -255,6 +305,9 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     status: Status
     installed: tuple[InstalledModel, ...]
     hardware: HardwareSample | None = None
+    downloads: tuple[Download, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    nodes: tuple[NodeInfo, ...] = ()
 
 
 class ModelChanged(msgspec.Struct, frozen=True, tag="model"):
@@ -287,6 +340,24 @@ class HardwareChanged(msgspec.Struct, frozen=True, tag="hardware"):
     sample: HardwareSample
 
 
+class DownloadsChanged(msgspec.Struct, frozen=True, tag="downloads"):
+    """All downloads, at most four times a second while one runs."""
+
+    downloads: tuple[Download, ...]
+
+
+class JobChanged(msgspec.Struct, frozen=True, tag="job"):
+    """A job moved on or ended."""
+
+    job: Job
+
+
+class NodesChanged(msgspec.Struct, frozen=True, tag="nodes"):
+    """The nodes, or whether they can be reached."""
+
+    nodes: tuple[NodeInfo, ...]
+
+
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
     """Something a person should know: a worker was restarted, a load got less than asked for."""
 
@@ -294,4 +365,15 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
     text: str
 
 
-HostEvent = Snapshot | ModelChanged | ModelGone | InstalledChanged | ApiChanged | HardwareChanged | Notice
+HostEvent = (
+    Snapshot
+    | ModelChanged
+    | ModelGone
+    | InstalledChanged
+    | ApiChanged
+    | HardwareChanged
+    | DownloadsChanged
+    | JobChanged
+    | NodesChanged
+    | Notice
+)

@@ -8,6 +8,7 @@ Order: the worker connects and sends `Hello`; the host answers `Load`; the worke
 import msgspec
 
 from runtime.errors import Failure
+from runtime.messages.load import ResolvedLoad
 from runtime.messages.shared import (
     DeltaKind,
     FinishReason,
@@ -26,10 +27,14 @@ PROTOCOL_VERSION = 1
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
-    """Load this file; the only message that may follow `Hello`."""
+    """Load this file; the only message that may follow `Hello`.
+
+    `resolved` is the plan to follow; without one the worker works it out by `runtime.fit.defaults`.
+    """
 
     path: str
     options: LoadOptions = LoadOptions()
+    resolved: ResolvedLoad | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

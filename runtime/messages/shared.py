@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from runtime.messages.load import DeviceMemory
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 FinishReason = Literal["stop", "length", "cancelled", "tool_calls"]
@@ -63,7 +65,8 @@ class Timings(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a loaded model is, as llama.cpp reports it.
 
-    `resolved` holds the values automatic load options came to, by option name.
+    `resolved` holds the values automatic load options came to, by option name. `memory` is what llama.cpp then
+    allocated on each device, `n_layer_on` the layers it put there (output layer included).
     """
 
     name: str
@@ -86,3 +89,5 @@ class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     load_s: float
     engine: str
     resolved: dict[str, str | int] = {}
+    memory: tuple[DeviceMemory, ...] = ()
+    n_layer_on: dict[str, int] = {}

@@ -80,7 +80,18 @@ def test_when_an_option_takes_a_number_or_choice_then_title_sentence_and_unit_ar
     kind: type[msgspec.Struct],
 ) -> None:
     hints = get_type_hints(kind, include_extras=True)
-    bare = {"stop", "logprobs", "top_logprobs", "echo", "ignore_eos", "sampling", "logit_bias", "dry_sequence_breakers"}
+    bare = {
+        "tensor_split",
+        "draft_model",
+        "stop",
+        "logprobs",
+        "top_logprobs",
+        "echo",
+        "ignore_eos",
+        "sampling",
+        "logit_bias",
+        "dry_sequence_breakers",
+    }
     for name in set(hints) - bare:
         metas = [part for part in get_args(hints[name]) if isinstance(part, msgspec.Meta)]
         assert metas, f"{kind.__name__}.{name}"
