@@ -75,6 +75,20 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         KvType, _meta("V cache type", "Number format of the V half; below f16 needs flash attention.")
     ] = "f16"
     flash_attn: Annotated[FlashAttention, _meta("Flash attention", "Faster attention with less memory.")] = "auto"
+    host_cache_bytes: Annotated[
+        int,
+        _meta(
+            "Prompt cache",
+            "Most memory kept for conversations that lost their slot, so that they go on without reading anew.",
+            "bytes",
+            ge=0,
+            le=2**50,
+        ),
+    ] = 512 * 1024 * 1024
+    max_waiting: Annotated[
+        int,
+        _meta("Queue", "Requests that may wait; one more is refused with a time to come back.", ge=0, le=10_000),
+    ] = 32
     n_cpu_moe: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | None,
         _meta("Experts in RAM", "Of so many layers the experts stay in system memory.", "layers"),
