@@ -1,0 +1,201 @@
+"""Automatic load options resolved to numbers: one owner for the planner and for a worker that was given no plan.
+
+Decisions held here:
+
+* `n_ctx` is what one conversation may hold. The KV cache is one pool for all sequences (`kv_unified`), because
+  only then can two sequences share the cells of a common prefix. A pool of `n_ctx * n_parallel` cells would be
+  paid for by everyone and used by few, so it holds one conversation at full length and `POOL_SHARE` tokens for
+  each further one; when it runs short the scheduler evicts, then preempts, and no text is lost.
+* Full-size sliding-window caches and one output row for each token are the bindings' defaults; neither is kept.
+  `n_outputs_max` is the number of sequences (the context makes that many rows at once when it is created), and the
+  scheduler asks for at most one row a sequence.
+* More sequences than parallel slots are made where a sequence costs only its output row, so that idle
+  conversations stay in memory while others generate.
+* Flash attention is llama.cpp's own choice where a GPU computes. On a processor alone it is off while the scores
+  it would save stay below `SCORES_SHARE` of the memory left.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runtime.errors import BadRequest, NotEnoughMemory
+from runtime.fit.context_memory import context_bytes, is_quantized, padded
+from runtime.gguf.architecture import ModelShape
+from runtime.messages.load import ResolvedLoad, TensorOverride
+from runtime.options import FlashAttention, LoadOptions
+from runtime.units import format_bytes
+
+DEFAULT_N_CTX = 8192
+MIN_N_CTX = 512
+DEFAULT_N_PARALLEL = 4
+POOL_SHARE = 1280
+"""Cells for each further conversation: the scheduler's reserve of 1,024 tokens and a short prompt."""
+DEFAULT_N_UBATCH = 512
+DEFAULT_N_BATCH_GPU = 2048
+MAX_IDLE_SEQUENCES = 16
+LLAMA_MAX_SEQ = 256  # llama-cparams.h
+ALL_LAYERS = 10_000
+"""More layers than any model has: as many as there are."""
+HOST_SHARE = 0.8
+"""Share of the free system memory the context may take; the rest is for compute buffers and everyone else."""
+SCORES_SHARE = 1 / 8
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the layers of a model go. The fields are those of `ResolvedLoad`; the default is the processor alone."""
+
+    n_gpu_layers: int = 0
+    devices: tuple[str, ...] = ()
+    tensor_split: tuple[float, ...] = ()
+    overrides: tuple[TensorOverride, ...] = ()
+    nodes: tuple[str, ...] = ()
+    n_cpu_moe: int = 0
+    offload_kqv: bool = True
+
+
+CPU_ONLY = Placement()
+
+
+def experts_in_ram(layers: Iterable[int]) -> TensorOverride:
+    """Keep the routed experts of these layers in system memory (llama.cpp's `--n-cpu-moe`)."""
+    chosen = "|".join(str(layer) for layer in layers)
+    return TensorOverride(rf"blk\.({chosen})\.ffn_(up|down|gate|gate_up)_(ch|)exps", "CPU")
+
+
+def resolve(
+    shape: ModelShape,
+    options: LoadOptions,
+    *,
+    n_cores: int,
+    free_bytes: int,
+    placement: Placement = CPU_ONLY,
+) -> ResolvedLoad:
+    """Choose a number for everything left automatic.
+
+    Args:
+        shape: the model.
+        options: what was asked for.
+        n_cores: physical cores.
+        free_bytes: memory the context may take, on all devices together: the pool shrinks, and then an automatic
+            context, until its KV cache and recurrent state fit. On a processor alone it also decides about flash
+            attention. A planner that has chosen a context itself sets `options.n_ctx` and passes what is left
+            once the weights are in memory.
+        placement: where the layers go, already decided.
+
+    Raises:
+        NotEnoughMemory: not even the smallest context fits, or the one asked for does not (`needed_bytes`,
+            `free_bytes`).
+        BadRequest: a quantized V cache with flash attention off, which llama.cpp cannot do (`param`).
+    """
+    if options.flash_attn == "off" and is_quantized(options.type_v):
+        raise BadRequest(f"A V cache of type {options.type_v} needs flash attention.", param="type_v")
+    n_parallel = options.n_parallel or DEFAULT_N_PARALLEL
+    has_points = shape.is_recurrent or shape.is_hybrid or shape.n_swa > 0
+    idle = 0 if has_points else min(n_parallel, MAX_IDLE_SEQUENCES)
+    n_seq_max = min(n_parallel + idle, LLAMA_MAX_SEQ)
+    wanted = options.n_ctx or min(DEFAULT_N_CTX, shape.n_ctx_train or DEFAULT_N_CTX)
+    n_ubatch = options.n_ubatch or min(DEFAULT_N_UBATCH, options.n_batch or DEFAULT_N_UBATCH)
+    n_batch = options.n_batch or (max(DEFAULT_N_BATCH_GPU, n_ubatch) if placement.n_gpu_layers else n_ubatch)
+    n_batch = max(n_batch, n_parallel)
+    if not shape.has_memory:
+        # An encoder sees its whole text at once: it must fit one micro-batch.
+        wanted = min(wanted, shape.n_ctx_train or wanted)
+        n_batch = n_ubatch = max(wanted, n_ubatch)
+        n_seq_max = 1
+    n_ubatch = min(n_ubatch, n_batch)
+    n_ctx, n_cells = _fit(shape, options, wanted, n_parallel, n_seq_max, n_ubatch, free_bytes)
+    return ResolvedLoad(
+        n_ctx=n_ctx,
+        n_parallel=n_parallel,
+        n_seq_max=n_seq_max,
+        n_cells=n_cells,
+        n_batch=n_batch,
+        n_ubatch=n_ubatch,
+        n_threads=options.n_threads or max(1, n_cores),
+        n_gpu_layers=min(placement.n_gpu_layers, shape.n_layer + 1),
+        n_outputs_max=n_seq_max if shape.has_memory else 0,
+        type_k=options.type_k,
+        type_v=options.type_v,
+        flash_attn=_flash_attn(shape, options, n_cells, n_seq_max, n_ubatch, placement, free_bytes),
+        offload_kqv=placement.offload_kqv,
+        swa_full=False,
+        kv_unified=True,
+        use_mmap=options.use_mmap,
+        embeddings=not shape.has_memory,
+        devices=placement.devices,
+        tensor_split=placement.tensor_split,
+        overrides=placement.overrides,
+        nodes=placement.nodes,
+        n_cpu_moe=placement.n_cpu_moe,
+    )
+
+
+def scores_bytes(shape: ModelShape, n_cells: int, n_ubatch: int) -> int:
+    """The float32 scores of one layer of attention without flash attention: [n_head, n_ubatch, n_cells]."""
+    return 4 * shape.n_head * n_ubatch * n_cells
+
+
+def _flash_attn(
+    shape: ModelShape,
+    options: LoadOptions,
+    n_cells: int,
+    n_seq_max: int,
+    n_ubatch: int,
+    placement: Placement,
+    free_bytes: int,
+) -> FlashAttention:
+    """Off on a processor alone, where the scores do not cost too much."""
+    if options.flash_attn != "auto" or placement.n_gpu_layers or not shape.has_memory or is_quantized(options.type_v):
+        return options.flash_attn
+    left_bytes = free_bytes - context_bytes(
+        shape,
+        n_cells=n_cells,
+        n_seq_max=n_seq_max,
+        n_ubatch=n_ubatch,
+        type_k=options.type_k,
+        type_v=options.type_v,
+    )
+    return "off" if scores_bytes(shape, n_cells, n_ubatch) <= left_bytes * SCORES_SHARE else "auto"
+
+
+def _fit(
+    shape: ModelShape,
+    options: LoadOptions,
+    wanted: int,
+    n_parallel: int,
+    n_seq_max: int,
+    n_ubatch: int,
+    free_bytes: int,
+) -> tuple[int, int]:
+    """Context and pool that fit: first the pool shrinks, then an automatic context."""
+
+    def needed(n_cells: int) -> int:
+        return context_bytes(
+            shape,
+            n_cells=n_cells,
+            n_seq_max=n_seq_max,
+            n_ubatch=n_ubatch,
+            type_k=options.type_k,
+            type_v=options.type_v,
+        )
+
+    n_ctx = wanted
+    while True:
+        extra = (n_parallel - 1) * min(n_ctx, POOL_SHARE)
+        while True:
+            n_cells = padded(n_ctx + extra)
+            if needed(n_cells) <= free_bytes:
+                return n_ctx, n_cells
+            if extra == 0:
+                break
+            extra = extra // 2 if extra > MIN_N_CTX // 2 else 0
+        if options.n_ctx is not None or n_ctx <= MIN_N_CTX:
+            raise NotEnoughMemory(
+                f"A context of {n_ctx:,} tokens needs {format_bytes(needed(n_cells))} for its cache, "
+                f"but {format_bytes(free_bytes)} are free.",
+                hint="Choose a shorter context, a smaller cache type (q8_0) or a smaller model.",
+                needed_bytes=needed(n_cells),
+                free_bytes=free_bytes,
+            )
+        n_ctx = max(MIN_N_CTX, n_ctx // 2)
