@@ -162,8 +162,10 @@ class _Cursor:
         start = self.offset
         if start + n_bytes > MAX_HEADER_BYTES:
             raise _damaged(self._source, f"its header is over {format_bytes(MAX_HEADER_BYTES)}")
-        self._window = self._source.read_at(start, max(n_bytes, _WINDOW_BYTES))
-        self._base, self._pos = start, 0
+        window = self._source.read_at(start, max(n_bytes, _WINDOW_BYTES))
+        while len(window) < n_bytes and (more := self._source.read_at(start + len(window), n_bytes - len(window))):
+            window += more
+        self._window, self._base, self._pos = window, start, 0
         if len(self._window) < n_bytes:
             raise FileTruncated(
                 f"{self._source.name} ends inside its own header, after {format_bytes(start + len(self._window))}.",

@@ -17,7 +17,7 @@ class ByteSource(Protocol):
         """Total length."""
 
     def read_at(self, offset: int, n_bytes: int) -> bytes:
-        """Up to `n_bytes` from `offset`; fewer only at the end.
+        """Up to `n_bytes` from `offset`, none only at the end; ask again for the rest where it is needed.
 
         Raises:
             OSError: if the bytes cannot be had.
