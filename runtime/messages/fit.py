@@ -189,3 +189,21 @@ class NodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Add or remove a node, as `host:port`."""
 
     address: Annotated[str, Meta(min_length=3, max_length=255)]
+
+
+class NodeDevice(msgspec.Struct, frozen=True):
+    """A device that a node lends. For the processor both figures are the system's memory."""
+
+    name: str
+    description: str
+    total_bytes: int
+    free_bytes: int
+
+
+class NodeReady(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The line `python -m runtime.worker.node` prints once it listens. `warning` is for the person who started it."""
+
+    address: str
+    devices: tuple[NodeDevice, ...]
+    warning: str = ""
+    cache_path: str = ""
