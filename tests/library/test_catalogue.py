@@ -128,12 +128,8 @@ def test_file_that_is_no_database_when_opened_then_is_kept_aside_and_a_new_one_m
 
 def test_file_with_damaged_pages_when_read_then_the_rest_is_saved_into_a_new_one(path: Path) -> None:
     catalogue = reopened(path)
-    catalogue.run(
-        lambda connection: (
-            connection.executemany("INSERT INTO note (text) VALUES (?)", [(f"{i} " + "x" * 500,) for i in range(400)])
-            and None
-        )
-    )
+    for i in range(400):
+        add(catalogue, f"{i} " + "x" * 500)
     catalogue.close()
     size = path.stat().st_size
     spoil(path, keep_bytes=size - 40_000)
@@ -163,7 +159,7 @@ def test_damage_when_two_have_the_file_open_then_only_one_new_file_is_made(path:
     add(first, "after")
     assert texts(second) == [*saved, "after"]
     assert len(list(path.parent.glob("*.damaged-*.sqlite3"))) == 1
-    assert second.aside is None
+    assert [first.aside, second.aside].count(None) == 1
     first.close()
     second.close()
 
