@@ -1,34 +1,40 @@
 """How a long piece of work on files tells how far it is, and is told to stop.
 
 Such work is a plain function that runs in a thread of its caller's choice: it calls `report` and asks `is_cancelled` at
-least once a `CHUNK_BYTES`, and raises `Cancelled` after it has cleaned up. The host makes a `Job` of it.
+least once a `CHUNK_BYTES`, and raises `Cancelled` after it has cleaned up. The host makes a `Job` of it, and its speed
+and time left of the reports.
 """
 
-import time
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes read or copied between two looks at `is_cancelled`."""
 
-SPEED_PERIOD_S = 0.5
-"""The speed told is taken anew so often, and smoothed over about four of these."""
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the work is. `stage` is a few words for a person; the bytes never go back."""
+
+    done_bytes: int
+    total_bytes: int
+    stage: str = ""
+
+    @property
+    def fraction(self) -> float:
+        """0..1."""
+        return min(self.done_bytes / self.total_bytes, 1.0) if self.total_bytes else 0.0
+
+
+Report = Callable[[Progress], None]
 IsCancelled = Callable[[], bool]
-
-
-class Report(Protocol):
-    """Hears how far the work is."""
-
-    def __call__(self, fraction: float, stage: str = "", speed_bps: float = 0.0, /) -> None:
-        """`fraction` in 0..1, `stage` a few words for a person, `speed_bps` bytes a second."""
 
 
 class Cancelled(Exception):
     """The work was told to stop and has cleaned up. Not an error: the job ends as cancelled."""
 
 
-def ignore(fraction: float, stage: str = "", speed_bps: float = 0.0, /) -> None:
+def ignore(_: Progress) -> None:
     """A `Report` for callers that do not look."""
 
 
@@ -38,16 +44,14 @@ def never() -> bool:
 
 
 class Meter:
-    """Counts bytes of one piece of work, tells them on, and stops the work when asked. Home thread: the work's own."""
+    """Counts the bytes of one piece of work and stops it when asked. Home thread: the work's own."""
 
-    def __init__(self, total_bytes: int, report: Report, is_cancelled: IsCancelled) -> None:
+    def __init__(self, total_bytes: int, report: Report = ignore, is_cancelled: IsCancelled = never) -> None:
         self._total_bytes = total_bytes
         self._report = report
         self._is_cancelled = is_cancelled
         self._done_bytes = 0
         self._stage = ""
-        self._speed_bps = 0.0
-        self._mark = (time.monotonic(), 0)
 
     def stage(self, text: str) -> None:
         """What is being done now.
@@ -67,10 +71,4 @@ class Meter:
         if self._is_cancelled():
             raise Cancelled
         self._done_bytes += n_bytes
-        at_s, since = time.monotonic(), self._mark
-        if at_s - since[0] >= SPEED_PERIOD_S:
-            now_bps = (self._done_bytes - since[1]) / (at_s - since[0])
-            self._speed_bps = self._speed_bps * 0.75 + now_bps * 0.25 if self._speed_bps else now_bps
-            self._mark = (at_s, self._done_bytes)
-        fraction = min(self._done_bytes / self._total_bytes, 1.0) if self._total_bytes else 0.0
-        self._report(fraction, self._stage, self._speed_bps)
+        self._report(Progress(self._done_bytes, self._total_bytes, self._stage))
