@@ -33,10 +33,32 @@ class Throughput(msgspec.Struct, frozen=True):
     node_s: float
 
 
+class AttentionSpeed(msgspec.Struct, frozen=True):
+    """How fast one device compares a token with those before it, with flash attention or without.
+
+    Both figures are products a second of one number of a query head and one of the cache (K and V alike): with one
+    row of queries (generation) and with many (prompts). `kv_type` is the cache's number format.
+    """
+
+    device: str
+    kv_type: str
+    flash: bool
+    read_eps: float
+    prompt_eps: float
+
+
 class MachineSpeed(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the quick measurement found; remembered until the engine or the devices change.
 
     `key` says what it holds for. `link_bps` is the speed to each device that is not the processor.
+
+    Attributes:
+        n_threads: processor threads it was measured with.
+        attention: attention by device, cache format and kind.
+        layer_s: of each device, seconds one layer of a dense model takes for everything but its weights, one row.
+        element_s: of each device, seconds for the same per row and number of `n_embd`, with many rows.
+        hop_s: of each device that is not the processor, seconds to hand it one row and get one back.
+        decode_s: seconds of one decode call outside the graph.
     """
 
     key: str
@@ -45,6 +67,30 @@ class MachineSpeed(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_bps: dict[str, float] = {}
     link_bps: dict[str, float] = {}
     took_s: float = 0.0
+    n_threads: int = 0
+    attention: tuple[AttentionSpeed, ...] = ()
+    layer_s: dict[str, float] = {}
+    element_s: dict[str, float] = {}
+    hop_s: dict[str, float] = {}
+    decode_s: float = 0.0
+
+
+class SpeedSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One answer of this machine, kept to correct later predictions. Speeds of 0 were not measured.
+
+    `devices` are the names that held layers, in order, and `tensor_type` the number format of most of the weights;
+    the `formula` figures are what was predicted for it from the devices alone.
+    """
+
+    model: str
+    devices: tuple[str, ...]
+    tensor_type: str
+    depth: int
+    at_s: float
+    generation_tps: float = 0.0
+    prompt_tps: float = 0.0
+    formula_generation_tps: float = 0.0
+    formula_prompt_tps: float = 0.0
 
 
 class Machine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,6 +132,7 @@ class SpeedRange(msgspec.Struct, frozen=True, omit_defaults=True):
     depth: int
     basis: Literal["measured", "calibrated", "formula", "guess"] = "formula"
     formula_generation_tps: float = 0.0
+    formula_prompt_tps: float = 0.0
 
 
 class DeviceBudget(msgspec.Struct, frozen=True, omit_defaults=True):
