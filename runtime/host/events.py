@@ -9,11 +9,14 @@ from collections.abc import Callable
 
 from runtime.messages.api import (
     ApiChanged,
+    DownloadsChanged,
     HardwareChanged,
     HostEvent,
     InstalledChanged,
+    JobChanged,
     ModelChanged,
     ModelGone,
+    NodesChanged,
     Notice,
     Snapshot,
 )
@@ -36,6 +39,12 @@ def _key(event: HostEvent, serial: int) -> str:
             return "api"
         case InstalledChanged():
             return "installed"
+        case DownloadsChanged():
+            return "downloads"
+        case JobChanged(job):
+            return f"job {job.id}"
+        case NodesChanged():
+            return "nodes"
         case Snapshot():
             return "snapshot"
         case Notice():

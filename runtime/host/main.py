@@ -11,11 +11,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from runtime.errors import RuntimeFault, StorageFault
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
+from runtime.host.api.admin_library import LibraryRoutes
+from runtime.host.api.admin_models import ModelsRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
 from runtime.host.api.health import HealthRoutes
 from runtime.host.api.openai import OpenAiRoutes
@@ -24,16 +26,23 @@ from runtime.host.api_switch import ApiSwitch, with_overrides
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.desk import Desk
 from runtime.host.events import EventHub
+from runtime.host.hub_service import HubService
+from runtime.host.jobs import Jobs
+from runtime.host.library_service import LibraryService
 from runtime.host.library_watch import LibraryWatch
 from runtime.host.listener import Listener, base_url
 from runtime.host.logs import HostLogs
 from runtime.host.metrics import Metrics
 from runtime.host.model_slot import RestartPolicy
+from runtime.host.nodes import Nodes
 from runtime.host.ownership import Ownership
+from runtime.host.parts import HostParts
+from runtime.host.planner_service import PlannerService
+from runtime.host.quantizing import Quantizing
 from runtime.host.settings import SettingsFile
-from runtime.host.supervisor import Catalogue, Supervisor
-from runtime.host.telemetry import Sampler, Telemetry
-from runtime.messages.api import HostFile, InstalledModel, Notice, Status
+from runtime.host.supervisor import Supervisor
+from runtime.host.telemetry import Telemetry
+from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status
 from runtime.options import LoadOptions
 
 log = logging.getLogger(__name__)
@@ -51,16 +60,7 @@ def version() -> str:
 class Host:
     """One running host. Home: the event loop."""
 
-    def __init__(
-        self,
-        config: HostConfig,
-        *,
-        catalogue: Catalogue,
-        make_sampler: Callable[[Callable[[], tuple[int, ...]]], Sampler],
-        on_worker_line: Callable[[str, str], None],
-        policy: RestartPolicy | None = None,
-    ) -> None:
-        """`make_sampler` is given the process ids that count as ours, and runs in the telemetry thread."""
+    def __init__(self, config: HostConfig, parts: HostParts, *, policy: RestartPolicy | None = None) -> None:
         self._config = config
         self._started_at = time.monotonic()
         self._token = secrets.token_hex(32)
@@ -71,19 +71,18 @@ class Host:
         if config.on_event is not None:
             self._hub.observe(config.on_event)
         self._metrics = Metrics()
-        self._catalogue = catalogue
         self._supervisor = Supervisor(
-            self._catalogue,
+            parts.files,
             command=config.worker_command,
             options_for=self._settings.load_options,
             send=self._hub.send,
             on_restart=self._metrics.worker_restarted,
-            on_log_line=on_worker_line,
+            on_log_line=parts.on_worker_line,
             on_loaded=self._remember_load,
             policy=policy,
         )
         self._desk = Desk(self._supervisor, self._metrics)
-        self._telemetry = Telemetry(lambda: make_sampler(self._our_pids), self._hub.send)
+        self._telemetry = Telemetry(lambda: parts.make_sampler(self._our_pids), self._hub.send)
         self._switch = ApiSwitch(
             self._settings,
             options=with_overrides(
@@ -92,28 +91,47 @@ class Host:
             run_key=config.api_key,
             send=self._hub.send,
         )
-        self._library_watch = LibraryWatch(self._installed, self._hub)
+        self._jobs = Jobs(self._hub.send)
+        self._nodes = Nodes(self._settings, self._hub, parts.ping)
+        self._planner = PlannerService()
+        self._hub_service = HubService(parts.make_hub, lambda: self._settings.current.models_options, self._hub.send)
+        self._library = LibraryService(
+            parts.files,
+            self._settings,
+            self._jobs,
+            send=self._hub.send,
+            let_go=self._supervisor.let_go,
+            on_options=self._hub_service.configure,
+        )
+        self._library_watch = LibraryWatch(self._library.installed, self._hub)
         self._private = self._build_apps()
 
     def _build_apps(self) -> Listener:
-        openai = OpenAiRoutes(self._desk, self._supervisor, self._installed)
+        openai = OpenAiRoutes(self._desk, self._supervisor, self._library.installed)
         health = HealthRoutes(self._supervisor, self._desk, self._metrics, lambda: self._telemetry.latest)
-        parts = AdminParts(
-            desk=self._desk,
-            supervisor=self._supervisor,
-            hub=self._hub,
-            switch=self._switch,
-            telemetry=self._telemetry,
-            installed=self._installed,
-            status=self.status,
-            end_host=self.end,
+        admin = AdminRoutes(
+            AdminParts(
+                desk=self._desk,
+                supervisor=self._supervisor,
+                hub=self._hub,
+                switch=self._switch,
+                telemetry=self._telemetry,
+                installed=self._library.installed,
+                snapshot=self._snapshot,
+                status=self.status,
+                end_host=self.end,
+            )
         )
-        admin = AdminRoutes(parts)
         shared = shared_routes(openai, health)
+        private = [
+            *shared,
+            *admin_routes(admin, OpenApiRoutes(version())),
+            *ModelsRoutes(self._library, self._planner, self._nodes, self._jobs).routes(),
+            *LibraryRoutes(self._library, Quantizing(), self._hub_service).routes(),
+        ]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
         self._switch.attach(build_app(shared, self._switch.policy))
-        private = build_app([*shared, *admin_routes(admin, OpenApiRoutes(version()))], lambda: private_policy)
-        return Listener(private, "127.0.0.1", 0)
+        return Listener(build_app(private, lambda: private_policy), "127.0.0.1", 0)
 
     # --- run ----------------------------------------------------------------------------------------------
 
@@ -130,6 +148,8 @@ class Host:
             ownership.publish(HostFile(address, self._token, os.getpid(), version()))
             self._telemetry.start()
             self._library_watch.start()
+            self._nodes.start()
+            self._hub_service.start()
             for problem in self._settings.problems:
                 self._hub.send(Notice("warning", problem))
             await self._switch.start()
@@ -184,7 +204,9 @@ class Host:
             await self._supervisor.close(0.0)
         self._hub.close()
         self._telemetry.close()
-        await self._library_watch.close()
+        await asyncio.gather(
+            self._library_watch.close(), self._nodes.close(), self._jobs.close(), self._hub_service.close()
+        )
         await asyncio.gather(self._switch.close(), self._private.close())
 
     # --- facts --------------------------------------------------------------------------------------------
@@ -200,8 +222,15 @@ class Host:
             api=self._switch.state(),
         )
 
-    async def _installed(self) -> tuple[InstalledModel, ...]:
-        return tuple(await asyncio.to_thread(self._catalogue.installed))
+    def _snapshot(self, installed: tuple[InstalledModel, ...]) -> Snapshot:
+        return Snapshot(
+            self.status(),
+            installed,
+            self._telemetry.latest,
+            downloads=self._hub_service.latest,
+            jobs=self._jobs.list(),
+            nodes=self._nodes.list(),
+        )
 
     def _our_pids(self) -> tuple[int, ...]:
         parent = (os.getppid(),) if self._config.with_parent else ()
@@ -230,15 +259,9 @@ def _logs(config: HostConfig) -> HostLogs:
 
 async def _run(config: HostConfig, ownership: Ownership, logs: HostLogs) -> None:
     # Late: each of these costs start-up time, and the lock comes first.
-    from runtime.hardware import HardwareSampler
-    from runtime.library.folder import Library
+    from runtime.host.parts import real_parts
 
-    host = Host(
-        config,
-        catalogue=Library(config.data),
-        make_sampler=lambda our_pids: HardwareSampler(our_pids=our_pids),
-        on_worker_line=logs.worker_line,
-    )
+    host = Host(config, real_parts(config, logs))
     with _signals_to(host):
         if config.with_parent:
             _watch_parent(host)

@@ -17,7 +17,7 @@ import msgspec
 import tomli_w
 
 from runtime.errors import StorageFault
-from runtime.options import ApiOptions, LoadOptions
+from runtime.options import ApiOptions, LoadOptions, ModelsOptions
 from runtime.units import now_local
 
 SETTINGS_VERSION = 1
@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True):
     keys: tuple[StoredKey, ...] = ()
     load_options: Mapping[str, LoadOptions] = {}
     last_model: str = ""
+    models_options: ModelsOptions = ModelsOptions()
 
 
 def migrate_0_to_1(raw: Raw) -> Raw:
@@ -94,6 +95,19 @@ class SettingsFile:
         if kept != self.current.load_options or model_id != self.current.last_model:
             self.change(load_options=kept, last_model=model_id)
 
+    def remember_options(self, model_id: str, options: LoadOptions) -> None:
+        """Keep how a model is to be loaded; automatic values stay automatic.
+
+        Raises:
+            StorageFault: if the file cannot be written.
+        """
+        kept = {known: how for known, how in self.current.load_options.items() if known != model_id}
+        kept[model_id] = options
+        while len(kept) > MAX_REMEMBERED_MODELS:
+            del kept[next(iter(kept))]
+        if kept != self.current.load_options:
+            self.change(load_options=kept)
+
     def load_options(self, model_id: str) -> LoadOptions:
         """The options remembered for a model, or automatic ones."""
         return self.current.load_options.get(model_id, LoadOptions())
@@ -120,6 +134,7 @@ class SettingsFile:
         api = _section(raw, "api", ApiOptions, ApiOptions(), wrong)
         keys = _section(raw, "keys", tuple[StoredKey, ...], (), wrong)
         last_model = _section(raw, "last_model", str, "", wrong)
+        models_options = _section(raw, "models_options", ModelsOptions, ModelsOptions(), wrong)
         load_options: dict[str, LoadOptions] = {}
         models = raw.get("models", {})
         for model_id in models if isinstance(models, dict) else ():
@@ -128,7 +143,7 @@ class SettingsFile:
             # Without its keys an open API would let everyone in.
             api = msgspec.structs.replace(api, enabled=False)
             wrong.append("the API stays off until it is switched on again, since its keys are not known")
-        self.current = Settings(api, keys, load_options, last_model)
+        self.current = Settings(api, keys, load_options, last_model, models_options)
         if wrong:
             kept = self._set_aside(move=False)
             self.problems.append(
@@ -153,6 +168,7 @@ class SettingsFile:
         raw = copy.deepcopy(self._raw)
         raw.setdefault("version", SETTINGS_VERSION)
         _put(raw, "api", msgspec.to_builtins(self.current.api), ApiOptions)
+        _put(raw, "models_options", msgspec.to_builtins(self.current.models_options), ModelsOptions)
         raw["keys"] = msgspec.to_builtins(self.current.keys)
         raw["last_model"] = self.current.last_model
         old_models = raw.get("models")

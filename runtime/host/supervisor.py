@@ -155,6 +155,21 @@ class Supervisor:
             raise ModelNotFound(f"No model named {model_id!r} is loaded.", model=model_id)
         await asyncio.shield(self._retire(slot, 0.0))
 
+    async def let_go(self, model_id: str) -> None:
+        """Unload a model so that its files can be changed; one that is not loaded is no error.
+
+        Raises:
+            Busy: it is answering just now.
+        """
+        slot = self._slots.get(model_id)
+        if slot is None:
+            return
+        if slot.users:
+            raise Busy(
+                f"{model_id} is answering just now.", hint="Stop it first.", retry_after_s=10, waiting=slot.users
+            )
+        await asyncio.shield(self._retire(slot, 0.0))
+
     @contextlib.asynccontextmanager
     async def use(self, name: str, *, load: bool = True) -> AsyncIterator[Lease]:
         """Use a model for one request; "" is the one loaded last.

@@ -5,31 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import runtime
-from runtime.errors import ModelNotFound
-from runtime.messages.api import InstalledModel
 from runtime.messages.hardware import CpuSample, GpuSample, HardwareSample, MemorySample
 
 FAKE_WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 PYTHONPATH = str(Path(runtime.__file__).parents[1])
-
-
-class FakeCatalogue:
-    """Models by name; the files need not exist for the fake worker."""
-
-    def __init__(self, folder: Path, *names: str) -> None:
-        self._models = tuple(
-            InstalledModel(id=name, name=name, path=str(folder / f"{name}.gguf"), size_bytes=1000, created_s=1.0)
-            for name in names
-        )
-
-    def installed(self) -> tuple[InstalledModel, ...]:
-        return self._models
-
-    def resolve(self, name: str) -> InstalledModel:
-        for model in self._models:
-            if name in (model.id, model.path):
-                return model
-        raise ModelNotFound(f"No model named {name!r} is on disk.", model=name)
 
 
 class FakeSampler:

@@ -13,9 +13,11 @@ from runtime.host.config import HostConfig, HostReady
 from runtime.host.main import Host
 from runtime.host.model_slot import RestartPolicy
 from runtime.host.ownership import Ownership, read_host_file
+from runtime.host.parts import HostParts
 from runtime.messages.api import HostEvent
 from runtime.paths import DataFolder
-from tests.fakes.host_parts import FAKE_WORKER, FakeCatalogue, FakeSampler
+from tests.fakes.host_parts import FAKE_WORKER, FakeSampler
+from tests.fakes.models_parts import FakeFiles, fake_ping, make_fake_hub
 
 MODELS = ("fake", "other", "refuse", "crash-loading", "slow-loading")
 FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), connect_within_s=20.0, silent_limit_s=5.0)
@@ -51,6 +53,14 @@ class RunningHost:
             on_event=self._take,
         )
         self._policy = policy
+        self.files = FakeFiles(data.models, *MODELS)
+        self.parts = HostParts(
+            files=self.files,
+            make_sampler=FakeSampler,
+            on_worker_line=lambda _model, _line: None,
+            make_hub=make_fake_hub,
+            ping=fake_ping,
+        )
         self._thread = threading.Thread(target=self._run, name="host under test")
         self._thread.start()
         assert self._is_up.wait(20)
@@ -91,13 +101,7 @@ class RunningHost:
 
     async def _serve(self, ownership: Ownership) -> None:
         self._loop = asyncio.get_running_loop()
-        self.host = Host(
-            self.config,
-            catalogue=FakeCatalogue(self.data.models, *MODELS),
-            make_sampler=FakeSampler,
-            on_worker_line=lambda _model, _line: None,
-            policy=self._policy,
-        )
+        self.host = Host(self.config, self.parts, policy=self._policy)
         await self.host.run(ownership)
 
     def wait_for(self, wanted: Callable[[HostEvent], bool], timeout_s: float = 15.0) -> HostEvent:

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -15,9 +14,8 @@ from runtime.host.api.http import (
     KEEP_ALIVE_S,
     EventStream,
     WatchedResponse,
-    decode_json,
     json_answer,
-    read_body,
+    read_struct,
 )
 from runtime.host.api_switch import ApiSwitch
 from runtime.host.desk import Desk, Ticket, ask_once
@@ -50,7 +48,6 @@ from runtime.options import ApiOptions
 CHAT_ROUTE = "/admin/chat"
 COUNT_ROUTE = "/admin/count"
 
-S = TypeVar("S", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,6 +66,7 @@ class AdminParts:
     switch: ApiSwitch
     telemetry: Telemetry
     installed: Callable[[], Awaitable[tuple[InstalledModel, ...]]]
+    snapshot: Callable[[tuple[InstalledModel, ...]], Snapshot]
     status: Callable[[], Status]
     end_host: Callable[[], None]
 
@@ -83,6 +81,7 @@ class AdminRoutes:
         self._switch = parts.switch
         self._telemetry = parts.telemetry
         self._installed = parts.installed
+        self._snapshot = parts.snapshot
         self._status = parts.status
         self._end_host = parts.end_host
 
@@ -111,10 +110,7 @@ class AdminRoutes:
         """GET /admin/events: a snapshot, then what changes."""
         installed = await self._installed()
 
-        def snapshot() -> Snapshot:
-            return Snapshot(self._status(), installed, self._telemetry.latest)
-
-        subscription = self._hub.subscribe(snapshot)
+        subscription = self._hub.subscribe(lambda: self._snapshot(installed))
         if subscription is None:
             raise Busy(f"{MAX_SUBSCRIBERS} listeners are the most.", hint="Close one.", retry_after_s=5, waiting=0)
 
@@ -139,13 +135,13 @@ class AdminRoutes:
 
     async def load(self, request: Request) -> Response:
         """POST /admin/models/load: 202 at once, progress comes as events."""
-        wanted = await _body(request, LoadRequest)
+        wanted = await read_struct(request, LoadRequest)
         slot = await self._supervisor.load(wanted.model, wanted.options, replace=wanted.replace)
         return json_answer(slot.public(), 202)
 
     async def unload(self, request: Request) -> Response:
         """POST /admin/models/unload: answers when the model's process has ended."""
-        await self._supervisor.unload((await _body(request, UnloadRequest)).model)
+        await self._supervisor.unload((await read_struct(request, UnloadRequest)).model)
         return Response(status_code=204)
 
     # --- the public API -----------------------------------------------------------------------------------
@@ -153,12 +149,12 @@ class AdminRoutes:
     async def api(self, request: Request) -> Response:
         """GET and PUT /admin/api."""
         if request.method == "PUT":
-            return json_answer(await self._switch.set_options(await _body(request, ApiOptions)))
+            return json_answer(await self._switch.set_options(await read_struct(request, ApiOptions)))
         return json_answer(self._switch.state())
 
     async def add_key(self, request: Request) -> Response:
         """POST /admin/keys."""
-        return json_answer(await self._switch.add_key((await _body(request, NewKey)).name), 201)
+        return json_answer(await self._switch.add_key((await read_struct(request, NewKey)).name), 201)
 
     async def delete_key(self, request: Request) -> Response:
         """DELETE /admin/keys/{name}."""
@@ -169,7 +165,7 @@ class AdminRoutes:
 
     async def chat(self, request: Request) -> Response:
         """POST /admin/chat: a stream of `ChatEvent`."""
-        ask = await _body(request, ChatRequest)
+        ask = await read_struct(request, ChatRequest)
         if not ask.messages:
             raise BadRequest("`messages` is empty.", hint="Send at least one message.", param="messages")
 
@@ -198,7 +194,7 @@ class AdminRoutes:
 
     async def count(self, request: Request) -> Response:
         """POST /admin/count; with a loaded model only, so that typing does not make another one give way."""
-        ask = await _body(request, CountRequest)
+        ask = await read_struct(request, CountRequest)
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(COUNT_ROUTE, "window", ask.model, is_passing=True) as ticket:
@@ -212,7 +208,7 @@ class AdminRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """POST /admin/requests/cancel."""
-        self._desk.cancel((await _body(request, CancelRequest)).request_id)
+        self._desk.cancel((await read_struct(request, CancelRequest)).request_id)
         return Response(status_code=204)
 
     async def shutdown(self, _request: Request) -> Response:
@@ -241,11 +237,3 @@ def _chat_event(message: RequestMessage, model: str) -> ChatEvent | None:
             return ChatFinished(reasons, usage, timings, model)
         case _:
             return None
-
-
-async def _body(request: Request, kind: type[S]) -> S:
-    raw = decode_json(await read_body(request))
-    try:
-        return msgspec.convert(raw, kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"The request does not fit {kind.__name__}: {error}.") from None

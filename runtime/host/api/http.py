@@ -26,6 +26,8 @@ SLOW_READER_S = 60.0
 MAX_DEPTH_SENTENCE = "The JSON is nested too deeply."
 COMMENT = b": still working\n\n"
 
+S = TypeVar("S", bound=msgspec.Struct)
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -90,6 +92,19 @@ def decode_json(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest("The request body must be a JSON object.", hint='Begin with "{".')
     return value
+
+
+async def read_struct(request: Request, kind: type[S], limit_bytes: int = MAX_BODY_BYTES) -> S:
+    """Read and check the body of one of our own clients.
+
+    Raises:
+        BadRequest: it does not fit `kind`; `PayloadTooLarge` and `ClientGone` as `read_body`.
+    """
+    raw = decode_json(await read_body(request, limit_bytes))
+    try:
+        return msgspec.convert(raw, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"The request does not fit {kind.__name__}: {error}.") from None
 
 
 def _place(text: str, body: bytes) -> str:

@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 document of all routes, generated from the types that the handlers use."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from runtime.host.api.http import json_answer
 from runtime.host.api.openai import EmbeddingList, ModelCard, ModelList
 from runtime.host.api.openai_answer import ChatCompletion, ErrorShape, TextCompletion
 from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
+from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operation
 from runtime.messages.api import (
     ApiState,
     CancelRequest,
@@ -31,22 +32,6 @@ from runtime.messages.api import (
 )
 from runtime.messages.hardware import HardwareSample
 from runtime.options import ApiOptions
-
-JSON = "application/json"
-EVENTS = "text/event-stream"
-
-
-class Operation(NamedTuple):
-    """One method of one path. `answer` is `None` where there is no body; types as msgspec understands them."""
-
-    method: str
-    path: str
-    text: str
-    body: Any = None
-    answer: Any = None
-    status: int = 200
-    content: str = JSON
-
 
 OPERATIONS = (
     Operation("get", "/health", "State of the host; needs no key.", answer=Health),
@@ -76,6 +61,7 @@ OPERATIONS = (
     Operation("delete", "/admin/keys/{name}", "Delete an API key.", status=204),
     Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
     Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),
+    *MODELS_OPERATIONS,
     Operation("post", "/admin/shutdown", "End the host.", status=204),
     Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, Any]),
 )

@@ -1,0 +1,247 @@
+"""What is on disk, for the event loop: every look and every change of files happens in a thread.
+
+The library owns the facts; this owns who may do what when: files of a loaded model are not touched, settings are
+saved before they are acted on, and everyone is told when the list changed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from runtime.errors import BadRequest
+from runtime.host.jobs import JobControl, Jobs
+from runtime.host.settings import SettingsFile
+from runtime.library.progress import IsCancelled, Report
+from runtime.messages.api import HostEvent, InstalledChanged, InstalledModel
+from runtime.messages.fit import LoadRecord
+from runtime.messages.library import ImportRequest, Job, LibraryState, RemoveAnswer
+from runtime.options import LoadOptions, ModelsOptions
+
+ImportHow = Literal["copy", "move", "use_in_place"]
+
+
+class Files(Protocol):
+    """The library. Blocking: called in a thread. Names are ids, short names or paths."""
+
+    def installed(self) -> tuple[InstalledModel, ...]:
+        """All models on disk."""
+        ...
+
+    def resolve(self, name: str) -> InstalledModel:
+        """For loading; raises `ModelNotFound`, `ModelLoadFailed`."""
+        ...
+
+    def find(self, name: str) -> InstalledModel:
+        """Also one that cannot be loaded; raises `ModelNotFound`."""
+        ...
+
+    def state(self) -> LibraryState:
+        """Folders and room."""
+        ...
+
+    def set_options(self, options: ModelsOptions) -> None:
+        """Look where these say from now on."""
+        ...
+
+    def verify(self, model_id: str, report: Report, is_cancelled: IsCancelled) -> str:
+        """Check the hash; the answer is a sentence. Raises `HashMismatch`."""
+        ...
+
+    def remove(self, model_id: str) -> RemoveAnswer:
+        """To the trash."""
+        ...
+
+    def import_path(self, path: str, how: ImportHow, report: Report, is_cancelled: IsCancelled) -> str:
+        """Bring files in; the answer is a sentence."""
+        ...
+
+    def move_main(self, path: str, report: Report, is_cancelled: IsCancelled) -> str:
+        """Move the main folder's files; the answer is a sentence."""
+        ...
+
+    def load_record(self, model_id: str) -> LoadRecord | None:
+        """Planned against actual of the last load."""
+        ...
+
+
+class LibraryService:
+    """Home: the event loop."""
+
+    def __init__(
+        self,
+        files: Files,
+        settings: SettingsFile,
+        jobs: Jobs,
+        *,
+        send: Callable[[HostEvent], None],
+        let_go: Callable[[str], Awaitable[None]],
+        on_options: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`let_go` unloads a model by id so that its files can be touched, or raises why not now."""
+        self._files = files
+        self._settings = settings
+        self._jobs = jobs
+        self._send = send
+        self._let_go = let_go
+        self._on_options = on_options
+
+    # --- facts --------------------------------------------------------------------------------------------
+
+    async def installed(self) -> tuple[InstalledModel, ...]:
+        """All models on disk."""
+        return tuple(await asyncio.to_thread(self._files.installed))
+
+    async def state(self) -> LibraryState:
+        """Folders and room."""
+        return await asyncio.to_thread(self._files.state)
+
+    async def load_record(self, name: str) -> LoadRecord | None:
+        """Planned against actual of the last load of a model.
+
+        Raises:
+            ModelNotFound: no such model.
+        """
+        model = await asyncio.to_thread(self._files.find, name)
+        return await asyncio.to_thread(self._files.load_record, model.id)
+
+    # --- settings -----------------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> ModelsOptions:
+        """What holds for all models."""
+        return self._settings.current.models_options
+
+    async def set_options(self, options: ModelsOptions) -> ModelsOptions:
+        """Check, save and act.
+
+        Raises:
+            BadRequest: a folder that is not absolute.
+            StorageFault: they could not be saved; they hold for this run.
+        """
+        for folder in (*options.folders, *filter(None, (options.main_folder,))):
+            if not Path(folder).is_absolute():
+                raise BadRequest(f"{folder!r} is not a whole path.", hint="Begin at the root.", param="folders")
+        before = self.options
+        try:
+            self._settings.change(models_options=options)
+        finally:
+            if options != before:
+                await asyncio.to_thread(self._files.set_options, options)
+                await self._on_options()
+                await self.tell_installed()
+        return options
+
+    async def settings(self, name: str) -> LoadOptions:
+        """The load options remembered for a model.
+
+        Raises:
+            ModelNotFound: no such model.
+        """
+        return self._settings.load_options((await asyncio.to_thread(self._files.find, name)).id)
+
+    async def remember_settings(self, name: str, options: LoadOptions) -> None:
+        """Remember load options for a model; the next load uses them.
+
+        Raises:
+            ModelNotFound: no such model.
+            StorageFault: they could not be saved; they hold for this run.
+        """
+        model = await asyncio.to_thread(self._files.find, name)
+        self._settings.remember_options(model.id, options)
+
+    # --- folders ------------------------------------------------------------------------------------------
+
+    async def add_folder(self, path: str) -> LibraryState:
+        """Search one more folder.
+
+        Raises:
+            BadRequest: it is no folder.
+        """
+        folder = Path(path).expanduser()
+        if not await asyncio.to_thread(folder.is_dir):
+            raise BadRequest(f"{path} is not a folder.", hint="Choose a folder with GGUF files.", param="path")
+        absolute = str(folder.absolute())
+        if absolute not in self.options.folders:
+            await self.set_options(msgspec.structs.replace(self.options, folders=(*self.options.folders, absolute)))
+        return await self.state()
+
+    async def remove_folder(self, path: str) -> LibraryState:
+        """Search it no more; nothing on disk is touched. An unknown one is no error."""
+        wanted = {path, str(Path(path).expanduser().absolute())}
+        kept = tuple(folder for folder in self.options.folders if folder not in wanted)
+        if kept != self.options.folders:
+            await self.set_options(msgspec.structs.replace(self.options, folders=kept))
+        return await self.state()
+
+    # --- work on files ------------------------------------------------------------------------------------
+
+    async def move_main(self, path: str) -> Job:
+        """Begin to move the main folder; it is the new one from the moment the last file has arrived."""
+        folder = Path(path).expanduser()
+        if not folder.is_absolute():
+            raise BadRequest(f"{path!r} is not a whole path.", hint="Begin at the root.", param="path")
+        move = self._jobs.in_thread(
+            lambda control: self._files.move_main(str(folder), control.report, control.is_cancelled)
+        )
+
+        async def work(control: JobControl) -> str:
+            result = await move(control)
+            await self.set_options(msgspec.structs.replace(self.options, main_folder=str(folder)))
+            return result
+
+        return self._jobs.start("move", "", f"Moving models to {folder}", work)
+
+    async def import_files(self, request: ImportRequest) -> Job:
+        """Begin to bring files in."""
+        path = Path(request.path).expanduser()
+        if not await asyncio.to_thread(path.exists):
+            raise BadRequest(f"There is nothing at {request.path}.", hint="Choose a GGUF file.", param="path")
+        bring = self._jobs.in_thread(
+            lambda control: self._files.import_path(
+                str(path.absolute()), request.how, control.report, control.is_cancelled
+            )
+        )
+
+        async def work(control: JobControl) -> str:
+            result = await bring(control)
+            await self.tell_installed()
+            return result
+
+        return self._jobs.start("import", "", f"Importing {path.name}", work)
+
+    async def verify(self, name: str) -> Job:
+        """Begin to check a model's hash.
+
+        Raises:
+            ModelNotFound: no such model.
+        """
+        model = await asyncio.to_thread(self._files.find, name)
+        check = self._jobs.in_thread(lambda control: self._files.verify(model.id, control.report, control.is_cancelled))
+
+        async def work(control: JobControl) -> str:
+            try:
+                return await check(control)
+            finally:
+                await self.tell_installed()
+
+        return self._jobs.start("verify", model.id, f"Checking {model.name}", work)
+
+    async def remove(self, name: str) -> RemoveAnswer:
+        """Move a model's files to the trash; a loaded one is unloaded first.
+
+        Raises:
+            ModelNotFound: no such model.
+            Busy: it is answering just now.
+        """
+        model = await asyncio.to_thread(self._files.find, name)
+        await self._let_go(model.id)
+        answer = await asyncio.to_thread(self._files.remove, model.id)
+        await self.tell_installed()
+        return answer
+
+    async def tell_installed(self) -> None:
+        """Tell everyone what is on disk now."""
+        self._send(InstalledChanged(await self.installed()))
