@@ -6,6 +6,7 @@ are exact for every kind of model; widths of the KV cache and recurrent states f
 Not in here: how many cells a cache has, where a layer is placed, compute buffers (`runtime.fit`).
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from typing import Literal
 from runtime.errors import ModelLoadFailed
 from runtime.gguf.attention import Memory, memory_of
 from runtime.gguf.header import GgufHeader, TensorInfo
-from runtime.gguf.quantization import TENSOR_TYPES, tensor_bytes
+from runtime.gguf.quantization import tensor_bytes, type_name
 
 KvSource = Literal["exact", "estimated"]
 """`exact`: the rules for this architecture were written down and checked against llama.cpp; `estimated`: the
@@ -23,6 +24,9 @@ architecture is not in our tables, so every layer is taken to have ordinary atte
 
 BUFFER_ALIGNMENT = 32
 """Tensors start at multiples of it in llama.cpp's host buffers; some GPUs use 128, which changes nothing that shows."""
+
+
+EMBEDDING = "token_embd.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class ModelShape:
 
     Attributes:
         architecture: `general.architecture`.
-        n_layer: repeating layers; equal to `len(layers)`.
+        n_layer: repeating layers, those that are not loaded included, as llama.cpp counts them when it places
+            layers; equal to `len(layers)`.
         n_ff: width of the widest feed-forward part of a layer (one expert's for a mixture of experts).
         n_head: most query heads of a layer.
         n_expert: routed experts of a layer; 0 in a dense model.
@@ -74,7 +79,8 @@ class ModelShape:
         is_tied: the output layer uses the token embeddings, so they count twice where the output layer lives on a
             GPU, and once where it stays in system memory.
         embd_row_bytes: one token's row of every table looked up at the input.
-        has_memory: False for encoders, which keep nothing between batches.
+        has_memory: False for encoders, which see their whole text at once and keep nothing of it for the next batch
+            (some are given a cache all the same: see the layers).
         is_recurrent: no layer has attention.
         is_hybrid: some layers have attention, some a recurrent state.
         n_swa: widest sliding window of a layer; 0 without one.
@@ -82,9 +88,11 @@ class ModelShape:
         n_params_active: those one token goes through; lookup tables count one row.
         size_bytes: data of all tensors as in the file, without padding and header.
         largest_tensor_bytes: the largest single tensor.
-        tensor_types: bytes by number format.
+        tensor_types: bytes of what is loaded, by number format.
         alignment: of tensor data in the file.
         kv_source: whether widths and states come from rules for this architecture.
+        output_types: bytes of the output layer by number format, as `output_bytes`.
+        skipped_bytes: tensors in the file that are not loaded (layers that predict further tokens).
         is_file: False where the sizes were scaled from another quantization (`scaled_to`).
     """
 
@@ -114,6 +122,7 @@ class ModelShape:
     alignment: int
     kv_source: KvSource
     output_types: Mapping[str, int] = field(default_factory=dict)
+    skipped_bytes: int = 0
     is_file: bool = True
 
     @property
@@ -150,18 +159,17 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
         )
     memory = memory_of(first)
     tensors = [tensor for header in headers for tensor in header.tensors]
-    parts = _Parts(tensors, len(memory.layers))
+    parts = _Parts(architecture, tensors, len(memory.layers), memory.n_trunk)
     layers = tuple(parts.layer(index, memory) for index in range(len(memory.layers)))
-    output_bytes = parts.bytes_of(parts.output)
-    embedding = next((tensor for tensor in parts.input if tensor.name == "token_embd.weight"), None)
-    is_tied = embedding is not None and not any(tensor.name == "output.weight" for tensor in parts.output)
-    output_types = parts.types_of(parts.output)
+    embedding = next((tensor for tensor in parts.input if tensor.name == EMBEDDING), None)
+    has_output = architecture in _NO_OUTPUT or any(tensor.name == "output.weight" for tensor in parts.output)
+    is_tied = embedding is not None and not has_output
+    output_bytes, output_types = bytes_of(parts.output), _types_of(parts.output)
     if is_tied and embedding is not None:
         output_bytes += _size(embedding)
-        output_types[_type_name(embedding)] += _size(embedding)
-    states = [layer for layer in layers if layer.state_bytes]
-    caches = [layer for layer in layers if layer.k_width]
-    n_expert = memory.n_expert
+        output_types[type_name(embedding.type_id)] += _size(embedding)
+    has_state, has_cache = (any(layer.state_bytes for layer in layers), any(layer.k_width for layer in layers))
+    loaded = [*parts.input, *parts.output, *(tensor for found in parts.repeating for tensor in found)]
     return ModelShape(
         architecture=architecture,
         n_layer=len(layers),
@@ -170,25 +178,26 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
         n_ff=memory.n_ff,
         n_vocab=_n_vocab(first, embedding),
         n_ctx_train=memory.n_ctx_train,
-        n_head=max((layer.n_head for layer in layers), default=0),
-        n_expert=n_expert,
+        n_head=max(layer.n_head for layer in layers),
+        n_expert=memory.n_expert,
         n_expert_used=memory.n_expert_used,
-        input_bytes=parts.bytes_of(parts.input),
+        input_bytes=bytes_of(parts.input),
         output_bytes=output_bytes,
         is_tied=is_tied,
         embd_row_bytes=sum(_row_bytes(tensor) for tensor in parts.input),
-        has_memory=memory.has_memory,
-        is_recurrent=bool(states) and not caches,
-        is_hybrid=bool(states) and bool(caches),
-        n_swa=max((layer.n_swa for layer in layers), default=0),
+        has_memory=memory.is_causal,
+        is_recurrent=has_state and not has_cache,
+        is_hybrid=has_state and has_cache,
+        n_swa=max(layer.n_swa for layer in layers),
         n_params=sum(tensor.n_elements for tensor in tensors),
-        n_params_active=parts.n_active(memory, embedding if is_tied else None),
+        n_params_active=parts.n_active(memory, is_tied=is_tied),
         size_bytes=sum(tensor_bytes(tensor.type_id, tensor.shape) or 0 for tensor in tensors),
-        largest_tensor_bytes=max((_size(tensor) for tensor in tensors), default=0),
-        tensor_types=MappingProxyType(dict(parts.types_of(tensors))),
+        largest_tensor_bytes=max((_size(tensor) for tensor in loaded), default=0),
+        tensor_types=MappingProxyType(dict(_types_of(loaded))),
         alignment=first.alignment,
         kv_source="exact" if memory.is_known else "estimated",
         output_types=MappingProxyType(dict(output_types)),
+        skipped_bytes=bytes_of(parts.skipped),
     )
 
 
@@ -231,6 +240,7 @@ def scaled_to(shape: ModelShape, size_bytes: int) -> ModelShape:
         output_bytes=scaled(shape.output_bytes),
         embd_row_bytes=scaled(shape.embd_row_bytes),
         size_bytes=size_bytes,
+        skipped_bytes=scaled(shape.skipped_bytes),
         largest_tensor_bytes=scaled(shape.largest_tensor_bytes),
         tensor_types=types(shape.tensor_types),
         output_types=types(shape.output_types),
@@ -240,37 +250,72 @@ def scaled_to(shape: ModelShape, size_bytes: int) -> ModelShape:
 
 # --- tensors ----------------------------------------------------------------------------------------------
 
-_INPUT = ("token_embd.", "token_types.", "position_embd.", "per_layer_token_embd.", "mtp_centroids", "masked_embd")
-"""Beginnings of the names of tensors that are looked up at the input (`LLM_TENSOR_LAYER_INPUT`, `llama-arch.cpp`)."""
-_LAYER_PREFIXES = ("blk.", "enc.blk.", "dec.blk.")
+_INPUT = ("token_embd.", "token_types.", "position_embd.", "per_layer_token_embd.")
+"""Beginnings of the names of tensors that are looked up at the input (`LLM_TENSOR_INFOS` in `llama-arch.cpp`)."""
+_FIRST_LAYER = (
+    "token_embd_norm.",
+    "rope_freqs.",
+    "rope_factors_",
+    "per_layer_model_proj.",
+    "per_layer_proj_norm.",
+    "hrm.z_l_init",
+    "conv1d.",
+    "nextn.pre_projection",
+)
+"""Tensors without a number in their name that llama.cpp places with the first layer."""
+_UNUSED = ("masked_embd_", ".cross_attn_rel_b.")
+_IN_LAYER = re.compile(r"(?:(?:enc\.|dec\.)?blk|convnext|posnet)\.(\d{1,5})\.")
 _EXPERT_MARKS = ("_exps.", "_chexps.")
+_NO_OUTPUT = frozenset(
+    {
+        "bert",
+        "modern-bert",
+        "nomic-bert",
+        "nomic-bert-moe",
+        "neo-bert",
+        "jina-bert-v2",
+        "jina-bert-v3",
+        "eurobert",
+        "wavtokenizer-dec",
+        "t5encoder",
+    }
+)
+"""Architectures that turn their last layer into vectors, not into the probabilities of tokens."""
 
 
 class _Parts:
-    """The tensors of a model by the layer they belong to."""
+    """The tensors of a model by the layer they belong to. Those that llama.cpp does not load are left out."""
 
-    def __init__(self, tensors: Iterable[TensorInfo], n_layer: int) -> None:
+    def __init__(self, architecture: str, tensors: Iterable[TensorInfo], n_layer: int, n_trunk: int) -> None:
         self.input: list[TensorInfo] = []
         self.output: list[TensorInfo] = []
         self.repeating: list[list[TensorInfo]] = [[] for _ in range(n_layer)]
-        self.beyond: list[TensorInfo] = []
+        self.skipped: list[TensorInfo] = []
+        # LFM2 calls its output norm so (a name that its converter got wrong, kept for old files).
+        first = () if architecture.startswith("lfm2") else _FIRST_LAYER
         for tensor in tensors:
-            index = _layer_index(tensor.name)
-            if index is None:
-                (self.input if tensor.name.startswith(_INPUT) else self.output).append(tensor)
-            elif index < n_layer:
-                self.repeating[index].append(tensor)
+            match = _IN_LAYER.match(tensor.name)
+            if any(mark in tensor.name for mark in _UNUSED):
+                self.skipped.append(tensor)
+            elif match is not None:
+                index = int(match[1])
+                (self.repeating[index] if index < n_trunk else self.skipped).append(tensor)
+            elif tensor.name.startswith(_INPUT):
+                self.input.append(tensor)
+            elif tensor.name.startswith(first) and n_layer:
+                self.repeating[0].append(tensor)
             else:
-                self.beyond.append(tensor)  # prediction heads that are not loaded
+                self.output.append(tensor)
 
     def layer(self, index: int, memory: Memory) -> LayerShape:
+        """The shape of one layer."""
         found = self.repeating[index]
         experts = [tensor for tensor in found if _is_expert(tensor)]
         kept = memory.layers[index]
         return LayerShape(
             index=index,
-            weight_bytes=self.bytes_of(found),
-            expert_bytes=self.bytes_of(experts),
+            weight_bytes=bytes_of(found),
+            expert_bytes=bytes_of(experts),
             n_head=kept.n_head,
             n_head_kv=kept.n_head_kv,
             k_width=kept.k_width,
@@ -278,44 +323,39 @@ class _Parts:
             n_swa=kept.n_swa,
             state_bytes=kept.state_bytes,
             n_expert_used=kept.n_expert_used if experts else 0,
-            tensor_types=MappingProxyType(dict(self.types_of(found))),
-            expert_types=MappingProxyType(dict(self.types_of(experts))),
+            tensor_types=MappingProxyType(dict(_types_of(found))),
+            expert_types=MappingProxyType(dict(_types_of(experts))),
         )
 
-    def n_active(self, memory: Memory, tied: TensorInfo | None) -> int:
+    def n_active(self, memory: Memory, *, is_tied: bool) -> int:
         """Elements that one token goes through."""
-        total = sum(tensor.shape[0] for tensor in self.input if tensor.shape)
-        total += sum(tensor.n_elements for tensor in self.output) + (tied.n_elements if tied else 0)
+        total = sum(tensor.n_elements for tensor in self.output)
+        for tensor in self.input:
+            is_output = is_tied and tensor.name == EMBEDDING
+            total += tensor.n_elements if is_output else tensor.shape[0] if tensor.shape else 1
         for index, found in enumerate(self.repeating):
             used = memory.layers[index].n_expert_used
             for tensor in found:
                 n_expert = tensor.shape[-1] if _is_expert(tensor) else 0
-                share = min(used / n_expert, 1.0) if n_expert and used else 1.0
-                total += int(tensor.n_elements * share)
+                total += tensor.n_elements * min(used, n_expert) // n_expert if n_expert and used else tensor.n_elements
         return total
 
-    @staticmethod
-    def bytes_of(tensors: Iterable[TensorInfo]) -> int:
-        return sum(_size(tensor) for tensor in tensors)
 
-    @staticmethod
-    def types_of(tensors: Iterable[TensorInfo]) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for tensor in tensors:
-            found[_type_name(tensor)] += _size(tensor)
-        return found
+def bytes_of(tensors: Iterable[TensorInfo]) -> int:
+    """What tensors take in a buffer, each padded."""
+    return sum(_size(tensor) for tensor in tensors)
 
 
-def _layer_index(name: str) -> int | None:
-    for prefix in _LAYER_PREFIXES:
-        if name.startswith(prefix):
-            number = name[len(prefix) :].split(".", 1)[0]
-            return int(number) if number.isascii() and number.isdecimal() and len(number) < 6 else None  # noqa: PLR2004
-    return None
+def _types_of(tensors: Iterable[TensorInfo]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for tensor in tensors:
+        found[type_name(tensor.type_id)] += _size(tensor)
+    return found
 
 
 def _is_expert(tensor: TensorInfo) -> bool:
-    return len(tensor.shape) > 2 and any(mark in tensor.name for mark in _EXPERT_MARKS)  # noqa: PLR2004 - one matrix an expert
+    # Three dimensions: one matrix for each expert. Their biases stay with the layer.
+    return len(tensor.shape) > 2 and any(mark in tensor.name for mark in _EXPERT_MARKS)  # noqa: PLR2004
 
 
 def _size(tensor: TensorInfo) -> int:
@@ -327,15 +367,10 @@ def _row_bytes(tensor: TensorInfo) -> int:
     return (tensor_bytes(tensor.type_id, tensor.shape[:1]) or 0) if tensor.shape else 0
 
 
-def _type_name(tensor: TensorInfo) -> str:
-    kind = TENSOR_TYPES.get(tensor.type_id)
-    return kind.name if kind else f"type {tensor.type_id}"
-
-
 def _n_vocab(header: GgufHeader, embedding: TensorInfo | None) -> int:
     found = header.array_length("tokenizer.ggml.tokens")
     if found is None:
         found = header.integer(f"{header.text('general.architecture')}.vocab_size")
     if found is None and embedding is not None and len(embedding.shape) > 1:
         found = embedding.shape[1]
-    return found or 0
+    return max(found or 0, 0)

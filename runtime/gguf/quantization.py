@@ -142,3 +142,9 @@ def tensor_bytes(type_id: int, shape: tuple[int, ...]) -> int | None:
     for length in shape:
         n_elements *= length
     return -(-n_elements // kind.block_size) * kind.block_bytes
+
+
+def type_name(type_id: int) -> str:
+    """`12` -> `Q4_K`; a format that is not in the table is called by its number."""
+    kind = TENSOR_TYPES.get(type_id)
+    return kind.name if kind is not None else f"type {type_id}"
