@@ -78,7 +78,7 @@ class Embedder:
         self.close()
         wanted = max(_LEAST_CTX, 1 << (n_tokens - 1).bit_length())
         loaded = self._loaded
-        params = parameters.context_params(loaded.resolved, loaded.options, has_memory=True)
+        params = parameters.context_params(loaded.resolved)
         params.n_ctx = wanted
         params.n_batch = params.n_ubatch = params.n_outputs_max = CHUNK_ROWS
         params.n_seq_max = 1

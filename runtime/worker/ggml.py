@@ -126,6 +126,13 @@ def add_node(address: str) -> None:
     _register(added)
 
 
+def backend_function(backend: bytes, name: bytes) -> int | None:
+    """Address of a function that only this backend has; None without the backend or the function."""
+    found = _reg_by_name(backend)
+    address: int | None = _reg_function(found, name) if found else None
+    return address
+
+
 def has_rpc() -> bool:
     """Whether llama.cpp was built with its RPC backend."""
     return bool(_reg_by_name(b"RPC"))

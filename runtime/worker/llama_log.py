@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 from collections import deque
+from typing import Literal
 
 from runtime.worker import native
 
@@ -19,8 +20,13 @@ _DEBUG, _INFO, _WARN, _ERROR, _CONT = 1, 2, 3, 4, 5  # enum ggml_log_level, ggml
 _LEVELS = {_INFO: logging.DEBUG, _WARN: logging.INFO, _ERROR: logging.WARNING}
 """Where a line of llama.cpp goes: its information is our detail, its warnings are mostly about files."""
 
-_CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: +size = +([\d.]+) MiB")
-_COMPUTE_SIZE = re.compile(r"compute buffer size = +([\d.]+) MiB")
+BufferPart = Literal["model", "cache", "compute", "output"]
+
+_BUFFER_SIZE = re.compile(r"^\w+: +(\S+) +(model|KV|RS|state|\S+ \S+ state|compute|output) buffer size = +([\d.]+) MiB")
+_CACHE_WORDS = ("KV", "RS")
+_LAYER_DEVICE = re.compile(rb"^load_tensors: layer +(\d+) assigned to device (\S+?),")
+_LAYER_START = b"load_tensors: layer "
+_MAX_LAYERS = 1024
 _MIB = 1024 * 1024
 
 _logger = logging.getLogger("llama.cpp")
@@ -34,6 +40,7 @@ class LlamaLog:
         self._lines: deque[tuple[int, str]] = deque(maxlen=MAX_LINES)
         self._open = ""
         self._open_level = _INFO
+        self._layer_devices: dict[int, str] = {}
         self._callback = native.LogCallback(self._on_text)
 
     def install(self) -> None:
@@ -41,7 +48,11 @@ class LlamaLog:
         native.log_set(ctypes.cast(self._callback, ctypes.c_void_p), None)
 
     def _on_text(self, level: int, raw: bytes | None, _user_data: int | None) -> None:
-        if level == _DEBUG or raw is None:
+        if raw is None:
+            return
+        if level == _DEBUG:
+            if raw.startswith(_LAYER_START):
+                self._note_layer(raw)
             return
         text = raw.decode("utf-8", "replace")
         finished: list[tuple[int, str]] = []
@@ -58,11 +69,19 @@ class LlamaLog:
         for line_level, line in finished:
             _logger.log(_LEVELS.get(line_level, logging.DEBUG), "%s", line)
 
-    def clear(self) -> None:
-        """Forget the lines, before a load."""
+    def _note_layer(self, raw: bytes) -> None:
+        found = _LAYER_DEVICE.match(raw)
+        if found and int(found[1]) < _MAX_LAYERS:
+            with self._lock:
+                self._layer_devices[int(found[1])] = found[2].decode("utf-8", "replace")
+
+    def clear(self, *, keep_layers: bool = False) -> None:
+        """Forget the lines, before a load; `keep_layers` before another context of the same model."""
         with self._lock:
             self._lines.clear()
             self._open = ""
+            if not keep_layers:
+                self._layer_devices.clear()
 
     def lines(self) -> tuple[str, ...]:
         """Kept lines, oldest first."""
@@ -76,14 +95,23 @@ class LlamaLog:
             last = self._lines[-1][1] if self._lines else ""
         return "; ".join(line.split(": ", 1)[-1] for line in errors[-3:]) or last
 
-    def cache_bytes(self) -> int:
-        """Bytes of the KV and recurrent caches of the context made last."""
-        return self._sum(_CACHE_SIZE)
+    def layer_devices(self) -> dict[int, str]:
+        """Where the model opened last has its layers: ggml's name of the device by layer, the output layer last."""
+        with self._lock:
+            return dict(self._layer_devices)
 
-    def compute_bytes(self) -> int:
-        """Bytes of the compute buffers of the context made last."""
-        return self._sum(_COMPUTE_SIZE)
+    def sizes(self, part: BufferPart) -> tuple[tuple[str, int], ...]:
+        """Name and bytes of the buffers of one kind, to 0.01 MiB; `cache` is KV cache and recurrent state.
 
-    def _sum(self, pattern: re.Pattern[str]) -> int:
-        found = (pattern.search(line) for line in self.lines())
-        return int(sum(float(match.group(1)) for match in found if match) * _MIB)
+        A dry run prints 0 for `model` and `cache`.
+        """
+        found: list[tuple[str, int]] = []
+        for line in self.lines():
+            match = _BUFFER_SIZE.match(line)
+            if match is None:
+                continue
+            word = match[2]
+            kind = "cache" if word in _CACHE_WORDS or word.endswith("state") else word
+            if kind == part:
+                found.append((match[1], int(float(match[3]) * _MIB)))
+        return tuple(found)

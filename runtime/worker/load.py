@@ -4,7 +4,8 @@ import ctypes
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,21 +20,25 @@ from runtime.errors import (
     RuntimeFault,
     UnknownArchitecture,
 )
+from runtime.fit import defaults
+from runtime.fit.context_memory import context_bytes
+from runtime.gguf.architecture import ModelShape
+from runtime.gguf.parts import read_shape
+from runtime.messages.fit import Measured
+from runtime.messages.load import ResolvedLoad
 from runtime.messages.shared import ModelFacts
 from runtime.options import LoadOptions
 from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.types import MemoryKind
 from runtime.units import format_bytes
-from runtime.worker import amx, native, parameters
+from runtime.worker import amx, memory, native, parameters
 from runtime.worker.batch import BatchArrays
-from runtime.worker.devices import list_devices
+from runtime.worker.devices import CPU, Device, list_devices, register_nodes
 from runtime.worker.llama_log import LlamaLog
 from runtime.worker.vocab import Vocab
 
 OnProgress = Callable[[str, float], None]
 
-HOST_SHARE = 0.8
-"""Share of the free host memory the KV cache may take; the rest is for compute buffers and everyone else."""
 PROGRESS_STEP = 0.01
 
 _REASONING_MARKS = ("<think>", "reasoning_content", "enable_thinking", "<|channel|>", "[THINK]", "<seed:think>")
@@ -49,7 +54,8 @@ _NO_MEMORY = re.compile(
 )
 _MAX_VALUE_BYTES = 4096
 
-_log = LlamaLog()
+LOG = LlamaLog()
+"""llama.cpp has one log a process."""
 
 
 class LlamaModel:
@@ -59,7 +65,7 @@ class LlamaModel:
         facts: what it is, as llama.cpp reports it, and what automatic options came to.
         vocab: its tokenizer.
         metadata: scalar GGUF metadata by key, as text.
-        resolved: every load option as a number.
+        resolved: every load option as a number; followed to the letter.
         options: the load options it was asked to load with.
         memory_kind: how its memory can be reused.
         has_memory: False for encoders, which only embed.
@@ -75,7 +81,7 @@ class LlamaModel:
         self.vocab = vocab
         self.metadata = metadata
         self.facts: ModelFacts
-        self.resolved: parameters.Resolved
+        self.resolved: ResolvedLoad
         self.options = LoadOptions()
         self.memory_kind: MemoryKind = "shared"
         self.has_memory = True
@@ -119,7 +125,9 @@ class _Progress:
         return True
 
 
-def load_model(path: Path, options: LoadOptions, on_progress: OnProgress) -> LlamaModel:
+def load_model(
+    path: Path, options: LoadOptions, on_progress: OnProgress, resolved: ResolvedLoad | None = None
+) -> LlamaModel:
     """Load a model.
 
     Args:
@@ -127,36 +135,43 @@ def load_model(path: Path, options: LoadOptions, on_progress: OnProgress) -> Lla
         options: how to load; None is automatic.
         on_progress: called with a stage and a fraction 0..1; an exception raised in it cancels the load and
             comes out of this function.
+        resolved: the plan to follow; without one it is worked out here from what is free now.
 
     Raises:
         NotGguf: the file does not start as a GGUF file does.
         FileTruncated: the file ends before its tensors do.
         UnknownArchitecture: this llama.cpp does not know the model's kind.
         NotEnoughMemory: an allocation failed, or would.
-        ModelLoadFailed: anything else, with llama.cpp's last words as `reason`.
+        ModelLoadFailed: anything else, with llama.cpp's last words as `reason`; also when a node or a device of the
+            plan is not there.
     """
     started = time.monotonic()
     _check_magic(path)
-    _log.install()
-    _log.clear()
+    LOG.install()
+    LOG.clear()
     with amx.refused():
         native.backend_init()
-        gpu_names = tuple(device.name for device in list_devices() if device.is_gpu)
-        n_gpu_layers = _offload(options, has_gpu=bool(gpu_names))
-        model = _open(path, n_gpu_layers, on_progress)
+        nodes = resolved.nodes if resolved else ()
+        register_nodes(nodes)
+        devices = list_devices(nodes)
+        placement = _place(options, devices) if resolved is None else None
+        planned = resolved or _placed_only(placement or defaults.CPU_ONLY, options)
+        model = _open(path, parameters.LoadParameters(planned, devices), on_progress)
     try:
-        loaded = _make_context(path, model, options, n_gpu_layers)
+        loaded, shape = _make_context(path, model, options, resolved, placement)
     except BaseException:
         native.model_free(model)
         raise
     try:
         on_progress("Warming up", 1.0)
         _warm_up(loaded)
+        measured = memory.measure(
+            loaded.context, LOG, shape=shape, resolved=loaded.resolved, devices=devices, dry_run=False
+        )
     except BaseException:
         loaded.close()
         raise
-    devices = gpu_names if loaded.resolved.n_gpu_layers else ("CPU",)
-    loaded.facts = _facts(loaded, path, devices, load_s=time.monotonic() - started)
+    loaded.facts = _facts(loaded, path, measured, load_s=time.monotonic() - started)
     return loaded
 
 
@@ -177,16 +192,43 @@ def _check_magic(path: Path) -> None:
         )
 
 
-def _offload(options: LoadOptions, *, has_gpu: bool) -> int:
-    if not has_gpu:
-        return 0
-    return options.n_gpu_layers if options.n_gpu_layers is not None else 10_000
+def _place(options: LoadOptions, devices: Sequence[Device]) -> defaults.Placement:
+    """Without a plan: all layers on the GPUs of this machine, integrated ones only where there is no other."""
+    gpus = [device.name for device in devices if device.kind == "gpu"]
+    names = gpus or [device.name for device in devices if device.kind == "igpu"][:1]
+    if not names or options.n_gpu_layers == 0:
+        return defaults.CPU_ONLY
+    experts = options.n_cpu_moe or 0
+    return defaults.Placement(
+        n_gpu_layers=defaults.ALL_LAYERS if options.n_gpu_layers is None else options.n_gpu_layers,
+        devices=tuple(names),
+        tensor_split=options.tensor_split,
+        overrides=(defaults.experts_in_ram(range(experts)),) if experts else (),
+        n_cpu_moe=experts,
+    )
 
 
-def _open(path: Path, n_gpu_layers: int, on_progress: OnProgress) -> int:
+def _placed_only(placement: defaults.Placement, options: LoadOptions) -> ResolvedLoad:
+    """What opening the model needs, before its context is worked out."""
+    return ResolvedLoad(
+        n_ctx=0,
+        n_parallel=0,
+        n_seq_max=0,
+        n_cells=0,
+        n_batch=0,
+        n_ubatch=0,
+        n_threads=0,
+        n_gpu_layers=placement.n_gpu_layers,
+        use_mmap=options.use_mmap,
+        devices=placement.devices,
+        tensor_split=placement.tensor_split,
+        overrides=placement.overrides,
+    )
+
+
+def _open(path: Path, parameters_of: parameters.LoadParameters, on_progress: OnProgress) -> int:
     progress = _Progress(on_progress)
-    params = native.model_default_params()
-    params.n_gpu_layers = n_gpu_layers
+    params = parameters_of.params
     params.progress_callback = progress.callback
     model: int | None = native.model_load_from_file(os.fsencode(path), params)
     if progress.raised is not None:
@@ -194,14 +236,15 @@ def _open(path: Path, n_gpu_layers: int, on_progress: OnProgress) -> int:
             native.model_free(model)
         raise progress.raised
     if not model:
-        raise _load_error(path, _log.reason())
+        raise load_error(path, LOG)
     return model
 
 
-def _load_error(path: Path, reason: str) -> RuntimeFault:
+def load_error(path: Path, log: LlamaLog) -> RuntimeFault:
     """The class of a failed load, from llama.cpp's own words."""
+    reason = log.reason()
     name, told = path.name, {"path": str(path), "reason": reason}
-    text = "\n".join(_log.lines())
+    text = "\n".join(log.lines())
     if unknown := _UNKNOWN_ARCHITECTURE.search(text):
         return UnknownArchitecture(
             f"{name} is a model of the kind '{unknown.group(1)}', which the built-in llama.cpp does not know.",
@@ -226,41 +269,56 @@ def _load_error(path: Path, reason: str) -> RuntimeFault:
     return ModelLoadFailed(f"{name} could not be loaded. llama.cpp says: {reason or 'nothing'}", **told)
 
 
-def _make_context(path: Path, model: int, options: LoadOptions, n_gpu_layers: int) -> LlamaModel:
-    metadata = MappingProxyType(_read_metadata(model))
-    shape = _shape(path, model, metadata)
+def _make_context(
+    path: Path, model: int, options: LoadOptions, resolved: ResolvedLoad | None, placement: defaults.Placement | None
+) -> tuple[LlamaModel, ModelShape]:
+    metadata = MappingProxyType(read_metadata(model))
+    shape = model_shape(path, model, metadata)
     free_bytes = psutil.virtual_memory().available
-    # Weights on the CPU are memory-mapped: they count as available memory until they are read.
-    reserved = 0 if n_gpu_layers else shape.size_bytes
-    cache_bytes = int(max(free_bytes - reserved, 0) * HOST_SHARE)
-    resolved = parameters.resolve(
-        shape,
-        options,
-        n_gpu_layers=min(n_gpu_layers, shape.n_layer + 1),
-        n_cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
-        free_bytes=cache_bytes,
-    )
-    params = parameters.context_params(resolved, options, has_memory=shape.has_memory)
-    context: int | None = native.init_from_model(model, params)
+    if resolved is None:
+        resolved = _resolve(shape, options, placement or defaults.CPU_ONLY, free_bytes)
+    context: int | None = native.init_from_model(model, parameters.context_params(resolved))
     if not context:
-        error = _load_error(path, _log.reason())
-        if type(error) is ModelLoadFailed and resolved.n_cells * parameters.cell_bytes(shape, options) > free_bytes:
+        error = load_error(path, LOG)
+        needed_bytes = context_bytes(
+            shape,
+            n_cells=resolved.n_cells,
+            n_seq_max=resolved.n_seq_max,
+            n_ubatch=resolved.n_ubatch,
+            type_k=resolved.type_k,
+            type_v=resolved.type_v,
+        )
+        if type(error) is ModelLoadFailed and needed_bytes > free_bytes:
             error = NotEnoughMemory(
                 f"There is not enough memory for the context: {format_bytes(free_bytes)} are free.",
                 path=str(path),
-                reason=_log.reason(),
+                reason=LOG.reason(),
+                needed_bytes=needed_bytes,
                 free_bytes=free_bytes,
             )
         raise error
     loaded = LlamaModel(model, context, vocab=Vocab(model), metadata=metadata)
     loaded.resolved = resolved
     loaded.options = options
-    loaded.memory_kind = shape.memory_kind
-    loaded.has_memory = shape.has_memory
-    return loaded
+    loaded.memory_kind = _memory_kind(model)
+    loaded.has_memory = not resolved.embeddings
+    return loaded, shape
 
 
-def _read_metadata(model: int) -> dict[str, str]:
+def _resolve(shape: ModelShape, options: LoadOptions, placement: defaults.Placement, free_bytes: int) -> ResolvedLoad:
+    # Weights on the CPU are memory-mapped: they count as available memory until they are read.
+    reserved = 0 if placement.n_gpu_layers else shape.size_bytes
+    return defaults.resolve(
+        shape,
+        options,
+        n_cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+        free_bytes=int(max(free_bytes - reserved, 0) * defaults.HOST_SHARE),
+        placement=placement,
+    )
+
+
+def read_metadata(model: int) -> dict[str, str]:
+    """Scalar GGUF metadata by key, as text; values are cut at a few thousand bytes."""
     found: dict[str, str] = {}
     key, value = _buffer(), _buffer()
     for index in range(native.model_meta_count(model)):
@@ -276,32 +334,26 @@ def _buffer() -> "ctypes.Array[ctypes.c_char]":
     return ctypes.create_string_buffer(_MAX_VALUE_BYTES)
 
 
-def _shape(path: Path, model: int, metadata: Mapping[str, str]) -> parameters.ModelShape:
+def model_shape(path: Path, model: int, metadata: Mapping[str, str]) -> ModelShape:
+    """The shape of an opened model, from its headers.
+
+    Raises:
+        ModelLoadFailed: a kind of model that is not supported.
+    """
     if native.model_has_encoder(model) or native.model_is_diffusion(model):
         raise ModelLoadFailed(
             f"{path.name} is an encoder-decoder or diffusion model, which Deskside cannot run yet.",
             path=str(path),
             reason="kind of model not supported",
         )
-    architecture = metadata.get("general.architecture", "")
+    shape = read_shape(path)
+    is_causal = metadata.get(f"{shape.architecture}.attention.causal", "true") != "false"
+    return replace(shape, has_memory=shape.has_memory and is_causal)
 
-    def number(key: str, otherwise: int) -> int:
-        raw = metadata.get(f"{architecture}.{key}", "")
-        return int(raw) if raw.isdecimal() else otherwise
 
-    n_head = max(native.model_n_head(model), 1)
-    head_width = native.model_n_embd(model) // n_head
-    n_head_kv = native.model_n_head_kv(model)
+def _memory_kind(model: int) -> MemoryKind:
     points = native.model_is_recurrent(model) or native.model_is_hybrid(model) or native.model_n_swa(model) > 0
-    return parameters.ModelShape(
-        n_ctx_train=native.model_n_ctx_train(model),
-        n_layer=native.model_n_layer(model),
-        kv_width_k=n_head_kv * number("attention.key_length", head_width),
-        kv_width_v=n_head_kv * number("attention.value_length", head_width),
-        memory_kind="points" if points else "shared",
-        has_memory=metadata.get(f"{architecture}.attention.causal", "true") != "false",
-        size_bytes=native.model_size(model),
-    )
+    return "points" if points else "shared"
 
 
 def _warm_up(loaded: LlamaModel) -> None:
@@ -315,7 +367,7 @@ def _warm_up(loaded: LlamaModel) -> None:
     native.memory_clear(memory, False)
 
 
-def _facts(loaded: LlamaModel, path: Path, devices: tuple[str, ...], *, load_s: float) -> ModelFacts:
+def _facts(loaded: LlamaModel, path: Path, measured: Measured, *, load_s: float) -> ModelFacts:
     model, metadata, resolved = loaded.model, loaded.metadata, loaded.resolved
     template = loaded.vocab.chat_template or ""
     options = loaded.options
@@ -326,8 +378,10 @@ def _facts(loaded: LlamaModel, path: Path, devices: tuple[str, ...], *, load_s: 
         "n_batch": resolved.n_batch,
         "n_ubatch": resolved.n_ubatch,
         "n_threads": resolved.n_threads,
+        "n_cpu_moe": resolved.n_cpu_moe,
+        "flash_attn": resolved.flash_attn,
     }
-    automatic = {name: value for name, value in chosen.items() if getattr(options, name) is None}
+    automatic = {name: value for name, value in chosen.items() if getattr(options, name) in (None, "auto")}
     automatic["kv_cells"] = int(native.n_ctx(loaded.context))
     return ModelFacts(
         name=metadata.get("general.name") or path.stem,
@@ -343,13 +397,15 @@ def _facts(loaded: LlamaModel, path: Path, devices: tuple[str, ...], *, load_s: 
         has_chat_template=bool(template),
         can_embed=True,
         reasoning=any(mark in template for mark in _REASONING_MARKS),
-        device_names=devices,
+        device_names=tuple(resolved.devices) if resolved.n_gpu_layers and resolved.devices else (CPU,),
         n_gpu_layers=resolved.n_gpu_layers,
-        kv_bytes=_log.cache_bytes(),
-        compute_bytes=_log.compute_bytes(),
+        kv_bytes=sum(memory_of.context_bytes for memory_of in measured.memory),
+        compute_bytes=sum(memory_of.compute_bytes for memory_of in measured.memory),
         load_s=load_s,
         engine=f"llama.cpp (llama-cpp-python {llama_cpp.__version__})",
         resolved=automatic,
+        memory=measured.memory,
+        n_layer_on=measured.n_layer_on,
     )
 
 

@@ -32,6 +32,12 @@ LLAMA_DEFAULT_SEED = 0xFFFFFFFF
 LLAMA_MAX_SEQ = 256  # llama-cparams.h
 
 
+class BufferOverride(ctypes.Structure):
+    """`llama_model_tensor_buft_override`."""
+
+    _fields_ = [("pattern", c_char_p), ("buft", c_void_p)]
+
+
 class TokenData(ctypes.Structure):
     """`llama_token_data`."""
 
@@ -77,6 +83,14 @@ def _bind(name: str, restype: Any, *argtypes: Any, keep_lock: bool = False) -> A
     return function
 
 
+def optional(name: str, restype: Any, *argtypes: Any) -> Any:  # noqa: ANN401
+    """A function that not every build of llama.cpp exports; None without it."""
+    try:
+        return _bind(name, restype, *argtypes)
+    except AttributeError:
+        return None
+
+
 ModelParams: Any = llama_cpp.llama_model_params
 ContextParams: Any = llama_cpp.llama_context_params
 LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, c_char_p, c_void_p)
@@ -90,6 +104,7 @@ model_load_from_file = _bind("llama_model_load_from_file", c_void_p, c_char_p, M
 model_free = _bind("llama_model_free", None, c_void_p)
 init_from_model = _bind("llama_init_from_model", c_void_p, c_void_p, ContextParams)
 free = _bind("llama_free", None, c_void_p)
+max_devices = _bind("llama_max_devices", c_size_t)
 supports_gpu_offload = _bind("llama_supports_gpu_offload", c_bool)
 print_system_info = _bind("llama_print_system_info", c_char_p)
 

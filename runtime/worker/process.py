@@ -136,7 +136,7 @@ class WorkerProcess:
             # The words of the header and what reads the answers come while llama.cpp reads the weights.
             with ThreadPoolExecutor(1, "header") as pool:
                 words = pool.submit(_prepare, path, header.chat_template)
-                model = load_model(path, order.options, self._on_progress)
+                model = load_model(path, order.options, self._on_progress, order.resolved)
                 language = Language(model.vocab, words.result(), n_ctx=model.facts.n_ctx, clock=now_local)
         except OSError as error:
             raise StorageFault(f"{path.name} cannot be read: {error.strerror or error}.", path=str(path)) from error

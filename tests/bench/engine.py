@@ -108,7 +108,7 @@ class BareLoop:
     """`llama_decode` and nothing else."""
 
     def __init__(self, model: LlamaModel) -> None:
-        params = parameters.context_params(model.resolved, model.options, has_memory=True)
+        params = parameters.context_params(model.resolved)
         self._context: int = native.init_from_model(model.model, params)
         self._memory: int = native.get_memory(self._context)
         self._arrays = BatchArrays(model.resolved.n_batch)

@@ -32,10 +32,30 @@ def test_when_too_much_is_printed_then_only_the_last_lines_are_kept() -> None:
     assert log.lines()[0] == "line 10"
 
 
-def test_when_sizes_are_printed_then_they_are_added_up() -> None:
+def test_when_sizes_are_printed_then_they_are_kept_by_buffer() -> None:
     log = LlamaLog()
-    log._on_text(INFO, b"llama_kv_cache: size =   18.00 MiB (  2048 cells,  30 layers,  4/1 seqs), K (f16)\n", None)
-    log._on_text(INFO, b"llama_memory_recurrent: size =    2.00 MiB (     4 cells)\n", None)
-    log._on_text(INFO, b"sched_reserve:        CPU compute buffer size =    17.50 MiB\n", None)
-    assert log.cache_bytes() == 20 * 1024 * 1024
-    assert log.compute_bytes() == 17.5 * 1024 * 1024
+    for line in (
+        b"load_tensors:   CPU_Mapped model buffer size =    92.10 MiB",
+        b"load_tensors: RPC0[127.0.0.1:50052] model buffer size =    10.00 MiB",
+        b"llama_context:        CPU  output buffer size =     1.50 MiB",
+        b"llama_kv_cache:        CPU KV buffer size =   264.00 MiB",
+        b"llama_kv_cache: size =  264.00 MiB ( 12032 cells,  30 layers,  8/1 seqs), K (f16):  132.19 MiB",
+        b"llama_memory_recurrent:      CUDA0 RS buffer size =     2.00 MiB",
+        b"sched_reserve:        CPU compute buffer size =    17.50 MiB",
+    ):
+        log._on_text(INFO, line + b"\n", None)
+    mib = 1024 * 1024
+    assert dict(log.sizes("model")) == {"CPU_Mapped": int(92.1 * mib), "RPC0[127.0.0.1:50052]": 10 * mib}
+    assert log.sizes("cache") == (("CPU", 264 * mib), ("CUDA0", 2 * mib))
+    assert log.sizes("compute") == (("CPU", int(17.5 * mib)),)
+    assert log.sizes("output") == (("CPU", int(1.5 * mib)),)
+
+
+def test_when_layers_are_assigned_then_their_devices_stay_for_the_next_context() -> None:
+    log = LlamaLog()
+    log._on_text(DEBUG, b"load_tensors: layer   0 assigned to device CPU, is_swa = 0\n", None)
+    log._on_text(DEBUG, b"load_tensors: layer   1 assigned to device RPC0, is_swa = 1\n", None)
+    log.clear(keep_layers=True)
+    assert log.layer_devices() == {0: "CPU", 1: "RPC0"}
+    log.clear()
+    assert log.layer_devices() == {}

@@ -1,97 +1,76 @@
-import dataclasses
-
 import pytest
 
-from runtime.errors import BadRequest, NotEnoughMemory
-from runtime.options import LoadOptions
-from runtime.worker.parameters import POOL_SHARE, ModelShape, Resolved, cell_bytes, context_params, resolve
+from runtime.errors import BadRequest, ModelLoadFailed
+from runtime.messages.load import ResolvedLoad, TensorOverride
+from runtime.worker.devices import list_devices
+from runtime.worker.parameters import LoadParameters, context_params
 
-SHAPE = ModelShape(
-    n_ctx_train=32_768,
-    n_layer=32,
-    kv_width_k=1024,
-    kv_width_v=1024,
-    memory_kind="shared",
-    has_memory=True,
-    size_bytes=4 * 10**9,
+RESOLVED = ResolvedLoad(
+    n_ctx=8192,
+    n_parallel=4,
+    n_seq_max=8,
+    n_cells=12_032,
+    n_batch=512,
+    n_ubatch=256,
+    n_threads=3,
+    n_gpu_layers=0,
+    n_outputs_max=8,
 )
-CELL_BYTES = 32 * 2 * 1024 * 2
 
 
-def resolved(options: LoadOptions, shape: ModelShape = SHAPE, *, layers: int = 0, free_bytes: int = 10**12) -> Resolved:
-    return resolve(shape, options, n_gpu_layers=layers, n_cores=8, free_bytes=free_bytes)
+def changed(**values: object) -> ResolvedLoad:
+    import msgspec
+
+    return msgspec.structs.replace(RESOLVED, **values)
 
 
-def test_when_everything_is_automatic_then_the_numbers_are_sane() -> None:
-    chosen = resolved(LoadOptions())
-    assert (chosen.n_ctx, chosen.n_parallel, chosen.n_batch, chosen.n_ubatch, chosen.n_threads) == (
-        8192,
-        4,
-        512,
-        512,
-        8,
-    )
-    assert chosen.n_cells == 8192 + 3 * POOL_SHARE
-    assert chosen.n_seq_max == 8
+def test_when_context_parameters_are_made_then_they_are_the_resolved_ones() -> None:
+    params = context_params(changed(type_k="q8_0", type_v="q4_0", flash_attn="on"))
+    assert (params.n_ctx, params.n_batch, params.n_ubatch) == (12_032, 512, 256)
+    assert params.n_outputs_max == params.n_seq_max == 8
+    assert (params.flash_attn_type, params.swa_full, params.kv_unified, params.embeddings) == (1, False, True, False)
+    assert (params.type_k, params.type_v) == (8, 2)
+    assert params.n_threads == params.n_threads_batch == 3
+    assert context_params(RESOLVED).flash_attn_type == -1
+    assert context_params(changed(flash_attn="off")).flash_attn_type == 0
 
 
-def test_when_the_model_was_trained_on_less_then_the_context_is_no_longer() -> None:
-    assert resolved(LoadOptions(), dataclasses.replace(SHAPE, n_ctx_train=2048)).n_ctx == 2048
-
-
-def test_when_there_are_gpu_layers_then_a_batch_is_larger_than_a_micro_batch() -> None:
-    chosen = resolved(LoadOptions(), layers=33)
-    assert (chosen.n_batch, chosen.n_ubatch, chosen.n_gpu_layers) == (2048, 512, 33)
-
-
-def test_when_numbers_are_given_then_they_are_kept() -> None:
-    chosen = resolved(LoadOptions(n_ctx=1000, n_parallel=2, n_batch=64, n_ubatch=32, n_threads=3))
-    assert (chosen.n_ctx, chosen.n_parallel, chosen.n_batch, chosen.n_ubatch, chosen.n_threads) == (1000, 2, 64, 32, 3)
-    assert chosen.n_cells == 2048
-
-
-def test_when_memory_is_short_then_first_the_pool_shrinks_and_then_the_context() -> None:
-    whole = resolved(LoadOptions(), free_bytes=CELL_BYTES * 20_000)
-    pool = resolved(LoadOptions(), free_bytes=CELL_BYTES * 9_500)
-    context = resolved(LoadOptions(), free_bytes=CELL_BYTES * 3_000)
-    assert (whole.n_ctx, pool.n_ctx, context.n_ctx) == (8192, 8192, 2048)
-    assert 8192 <= pool.n_cells <= 9_500 < whole.n_cells
-    assert context.n_cells <= 3_000
-
-
-def test_when_a_chosen_context_does_not_fit_then_it_is_refused_with_numbers() -> None:
-    with pytest.raises(NotEnoughMemory) as caught:
-        resolved(LoadOptions(n_ctx=32_768), free_bytes=CELL_BYTES * 20_000)
-    assert caught.value.details == {"needed_bytes": CELL_BYTES * 32_768, "free_bytes": CELL_BYTES * 20_000}
-    with pytest.raises(NotEnoughMemory):
-        resolved(LoadOptions(), free_bytes=CELL_BYTES * 100)
-
-
-def test_when_the_cache_type_is_smaller_then_so_is_a_cell() -> None:
-    assert cell_bytes(SHAPE, LoadOptions()) == CELL_BYTES
-    assert cell_bytes(SHAPE, LoadOptions(type_k="q8_0", type_v="q8_0")) == CELL_BYTES * 17 // 32
-
-
-def test_when_memory_cannot_be_cut_then_no_sequences_beyond_the_slots_are_made() -> None:
-    assert resolved(LoadOptions(), dataclasses.replace(SHAPE, memory_kind="points")).n_seq_max == 4
-
-
-def test_when_the_model_is_an_encoder_then_its_whole_text_fits_a_micro_batch() -> None:
-    chosen = resolved(LoadOptions(), dataclasses.replace(SHAPE, has_memory=False, n_ctx_train=2048))
-    assert chosen.n_ctx == chosen.n_batch == chosen.n_ubatch == 2048
-
-
-def test_when_context_parameters_are_made_then_none_of_the_wasteful_defaults_is_left() -> None:
-    options = LoadOptions(type_k="q8_0", type_v="q8_0")
-    chosen = resolved(options)
-    params = context_params(chosen, options, has_memory=True)
-    assert params.n_ctx == chosen.n_cells
-    assert params.n_outputs_max == params.n_seq_max == chosen.n_seq_max
-    assert (params.flash_attn_type, params.swa_full, params.kv_unified, params.embeddings) == (-1, False, True, False)
-    assert (params.type_k, params.type_v) == (8, 8)
+def test_when_an_encoder_is_loaded_then_every_token_gives_a_vector() -> None:
+    params = context_params(changed(embeddings=True, n_outputs_max=0, n_seq_max=1))
+    assert (params.embeddings, params.pooling_type, params.n_outputs_max) == (True, 0, 0)
 
 
 def test_when_a_small_v_cache_meets_no_flash_attention_then_it_is_refused() -> None:
-    options = LoadOptions(type_v="q8_0", flash_attn="off")
     with pytest.raises(BadRequest, match="flash attention"):
-        context_params(resolved(options), options, has_memory=True)
+        context_params(changed(type_v="q8_0", flash_attn="off"))
+
+
+def test_when_only_the_processor_computes_then_no_device_is_offered() -> None:
+    made = LoadParameters(RESOLVED, list_devices())
+    assert made.params.n_gpu_layers == 0
+    assert made._devices[0] is None
+    assert (made.params.load_mode, made.params.no_alloc) == (-1, False)
+    assert not made.params.tensor_buft_overrides
+
+
+def test_when_nothing_is_to_be_allocated_then_the_file_is_not_mapped() -> None:
+    made = LoadParameters(RESOLVED, list_devices(), no_alloc=True)
+    assert (made.params.load_mode, made.params.no_alloc) == (0, True)
+    assert LoadParameters(changed(use_mmap=False), list_devices()).params.load_mode == 0
+
+
+def test_when_tensors_are_kept_elsewhere_then_llama_cpp_is_told_and_the_list_ends() -> None:
+    override = TensorOverride(r"blk\.(0|1)\.ffn_down_exps", "CPU")
+    made = LoadParameters(changed(overrides=(override,)), list_devices())
+    assert made.params.tensor_buft_overrides
+    assert made._overrides[0].pattern == override.pattern.encode()
+    assert made._overrides[0].buft
+    assert made._overrides[1].pattern is None
+
+
+def test_when_a_device_of_the_plan_is_gone_then_it_is_named() -> None:
+    with pytest.raises(ModelLoadFailed, match="CUDA7") as caught:
+        LoadParameters(changed(devices=("CUDA7",), n_gpu_layers=3), list_devices())
+    assert caught.value.details["device"] == "CUDA7"
+    with pytest.raises(ModelLoadFailed, match="CUDA8"):
+        LoadParameters(changed(overrides=(TensorOverride("x", "CUDA8"),)), list_devices())
