@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 MAX_FINISHED_ROWS = 200
 """Finished requests that stay in the table; the running ones are bounded by the queues of the models."""
 
+WINDOW = "window"
+"""The client of a request that the person makes, from the window or the terminal."""
+
 Ask = Generate | Embed | Count
 
 _ID_PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl", "/v1/embeddings": "embd"}
@@ -260,7 +263,8 @@ class Desk:
         Raises:
             RuntimeFault: no such model, or it cannot be loaded.
         """
-        async with self._supervisor.use(ticket.model, load=not ticket.is_passing) as lease:
+        by_person = ticket.client == WINDOW
+        async with self._supervisor.use(ticket.model, load=not ticket.is_passing, by_person=by_person) as lease:
             yield lease
 
     def rows(self) -> tuple[RequestInfo, ...]:

@@ -40,7 +40,7 @@ from runtime.host.parts import HostParts
 from runtime.host.planner_service import PlannerService
 from runtime.host.quantizing import Quantizing
 from runtime.host.settings import SettingsFile
-from runtime.host.supervisor import Supervisor
+from runtime.host.supervisor import Supervisor, SupervisorHooks
 from runtime.host.telemetry import Telemetry
 from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status
 from runtime.options import LoadOptions
@@ -75,10 +75,15 @@ class Host:
             parts.files,
             command=config.worker_command,
             options_for=self._settings.load_options,
-            send=self._hub.send,
-            on_restart=self._metrics.worker_restarted,
-            on_log_line=parts.on_worker_line,
-            on_loaded=self._remember_load,
+            models_options=lambda: self._settings.current.models_options,
+            planner=None,
+            hooks=SupervisorHooks(
+                send=self._hub.send,
+                on_restart=self._metrics.worker_restarted,
+                on_log_line=parts.on_worker_line,
+                on_loaded=self._remember_load,
+                on_ready=lambda _slot: None,
+            ),
             policy=policy,
         )
         self._desk = Desk(self._supervisor, self._metrics)

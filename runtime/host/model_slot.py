@@ -15,28 +15,24 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from runtime.errors import BugFault, Busy, Failure, ModelLoadFailed, WorkerDied, from_failure, to_failure
-from runtime.host.worker_gate import Connection, WorkerGate
+from runtime.errors import BugFault, Busy, Failure, ModelLoadFailed, RuntimeFault, from_failure, to_failure
+from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import LoadMessage, WorkerLink
-from runtime.host.worker_process import Outcome, WorkerProcess, start_process
+from runtime.host.worker_session import Patience, SessionHooks, WorkerSession, unloaded
 from runtime.messages.api import EngineSample, InstalledModel, LoadedModel, ModelState, Notice
+from runtime.messages.fit import MemoryPlan
 from runtime.messages.ipc import Health, Load, LoadFailed, LoadProgress, Ready
 from runtime.messages.shared import ModelFacts
 from runtime.options import LoadOptions
+from runtime.units import now
 
 log = logging.getLogger(__name__)
 
 MAX_WAITING_FOR_LOAD = 256
 """Requests that may wait for one model to be loaded."""
-_CHECK_EVERY_S = 1.0
-_END_GRACE_S = 3.0
-"""How long a worker that was asked to end, or whose connection ended, may take to do so by itself."""
-_MESSAGE_LINES = 12
-"""Log lines of a dead worker that are put in the error; the log file has them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +43,28 @@ class RestartPolicy:
         most: restarts allowed within `within_s`; one more and the model counts as failed.
         within_s: seconds looked back.
         backoff_s: pause before the first, second, ... restart; the last one stays.
-        connect_within_s: a started process that has not called back by then is ended (imports on a cold disk
-            take many seconds).
-        silent_limit_s: a ready worker that reports no health for so long is replaced; counted in checks, so that
-            a computer that slept is not mistaken for it.
+        patience: when one that runs counts as dead.
     """
 
     most: int = 3
     within_s: float = 300.0
     backoff_s: tuple[float, ...] = (0.5, 2.0, 8.0)
-    connect_within_s: float = 120.0
-    silent_limit_s: float = 30.0
+    patience: Patience = Patience()
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHooks:
-    """Whom a slot tells. `on_log_line` gets the model's id and one line."""
+    """Whom a slot tells. `on_log_line` gets the model's id and one line.
+
+    `idle_limit_s` says after how long without a request a slot is unloaded; `None` is never.
+    """
 
     on_change: Callable[["ModelSlot"], None]
     on_notice: Callable[[Notice], None]
     on_restart: Callable[[str], None]
     on_log_line: Callable[[str, str], None]
+    on_ready: Callable[["ModelSlot"], None]
+    idle_limit_s: Callable[["ModelSlot"], float | None]
 
 
 class ModelSlot:
@@ -82,7 +79,9 @@ class ModelSlot:
         command: tuple[str, ...],
         hooks: SlotHooks,
         policy: RestartPolicy,
+        on_demand: bool = False,
     ) -> None:
+        """`on_demand`: another program's request asked for it, no person."""
         self.model = model
         self.options = options
         self.state: ModelState = "loading"
@@ -91,12 +90,22 @@ class ModelSlot:
         self.restarts = 0
         self.users = 0
         self.is_leaving = False
+        self.is_doomed = False
+        """It makes room for another model as soon as it can; no other load need ask it to."""
         self._is_ending = False
-        self.link: WorkerLink | None = None
+        self.plan: MemoryPlan | None = None
+        """What the load follows; set before the worker starts."""
+        self.on_demand = on_demand
+        self.used_at = time.monotonic()
+        """When it was last used or loaded."""
+        self.n_uses = 0
+        """Requests it has had, those that run included."""
         self._fraction = 0.0
         self._stage = ""
         self._engine = EngineSample()
-        self._process: WorkerProcess | None = None
+        self._session: WorkerSession | None = None
+        self._idle_limit_s = hooks.idle_limit_s
+        self._on_ready = hooks.on_ready
         self._gate = gate
         self._command = command
         self._on_change = hooks.on_change
@@ -107,28 +116,25 @@ class ModelSlot:
         self._restarted_at: deque[float] = deque(maxlen=policy.most + 1)
         self._settled = asyncio.Event()
         self._drained = asyncio.Event()
-        self._is_loaded = False
-        self._stuck = ""
         self._failed_at = 0.0
         self._prompt_tokens_seen: tuple[float, int] | None = None
         self._task: asyncio.Task[None] | None = None
 
     # --- what others ask ----------------------------------------------------------------------------------
 
-    def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
+    def start(self, prepare: Callable[["ModelSlot"], Awaitable[None]] | None = None) -> None:
         """Begin to load, after `prepare` (other models giving way) is done."""
         self._task = asyncio.create_task(self._live(prepare), name=f"model {self.model.id}")
 
     @property
     def pid(self) -> int | None:
         """The worker's process id while it runs."""
-        return self._process.pid if self._process is not None and self._process.is_running else None
+        return self._session.pid if self._session is not None else None
 
     @property
     def is_stuck(self) -> bool:
         """True from the time the engine's last step is too old until the worker is replaced."""
-        health = self.link.health if self.link is not None else None
-        return bool(self._stuck) or (health is not None and health.step_age_s > health.step_limit_s)
+        return self._session is not None and self._session.is_stuck
 
     @property
     def percent(self) -> int:
@@ -149,7 +155,29 @@ class ModelSlot:
             engine=self._engine,
             pid=self.pid,
             restarts=self.restarts,
+            plan=self.plan,
+            actual=self.facts.memory if self.facts is not None else (),
+            unload_at_s=self._unload_at_s(),
         )
+
+    @property
+    def idle_left_s(self) -> float | None:
+        """Seconds until it is to be unloaded for being idle; `None` while it is used, or never."""
+        limit_s = self._idle_limit_s(self)
+        if limit_s is None or self.users or self.state != "ready" or self.is_leaving:
+            return None
+        return max(0.0, self.used_at + limit_s - time.monotonic())
+
+    def _unload_at_s(self) -> float | None:
+        left_s = self.idle_left_s
+        return round(now() + left_s) if left_s is not None else None
+
+    def take(self) -> None:
+        """One user more."""
+        self.users += 1
+        self.n_uses += 1
+        if self.users == 1 and self._idle_limit_s(self) is not None and self.state == "ready":
+            self._on_change(self)  # its time to unload is off
 
     async def until_ready(self) -> WorkerLink:
         """Wait for the load or reload.
@@ -165,12 +193,13 @@ class ModelSlot:
                 waiting=self.users,
             )
         while True:
-            if self.state == "ready" and self.link is not None:
-                return self.link
+            link = self._session.link if self._session is not None else None
+            if self.state == "ready" and link is not None:
+                return link
             if self.state == "failed":
                 raise from_failure(self.failure or to_failure(BugFault("The load failed without a reason.")))
             if self.state == "unloading":
-                raise from_failure(self._unloaded())
+                raise from_failure(unloaded(self.model.id))
             self._settled.clear()
             await self._settled.wait()
 
@@ -182,7 +211,10 @@ class ModelSlot:
     def release(self) -> None:
         """One user less."""
         self.users -= 1
+        self.used_at = time.monotonic()
         if self.users == 0:
+            if self.idle_left_s is not None:
+                self._on_change(self)
             self._drained.set()
             self._settled.set()  # a load that nobody waits for need not be waited for by another model
 
@@ -217,14 +249,16 @@ class ModelSlot:
 
     # --- its life -----------------------------------------------------------------------------------------
 
-    async def _live(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
+    async def _live(self, prepare: Callable[["ModelSlot"], Awaitable[None]] | None) -> None:
         try:
             if prepare is not None:
-                await prepare()
+                await prepare(self)
             while await self._live_once():
                 pass
         except asyncio.CancelledError:
             raise
+        except RuntimeFault as error:  # `prepare` said why it cannot be loaded
+            self._fail(to_failure(error))
         except Exception as error:  # top of a task: whoever waits must not wait for ever
             log.exception("the supervisor of %s stopped", self.model.id)
             self._fail(to_failure(error))
@@ -248,104 +282,30 @@ class ModelSlot:
         return await self._recover(death)
 
     async def _run_worker(self) -> Failure:
-        token, arriving = self._gate.expect()
-        process = None
-        try:
-            process = await start_process(
-                (*self._command, "--connect", self._gate.address),
-                token,
+        session = WorkerSession(
+            self.model.id,
+            Load(self.model.path, self.options, self.plan.resolved if self.plan is not None else None),
+            gate=self._gate,
+            command=self._command,
+            patience=self._policy.patience,
+            hooks=SessionHooks(
+                self._take_load,
+                self._take_health,
+                lambda: self._on_change(self),
                 lambda line: self._on_log_line(self.model.id, line),
-            )
-            self._process = process
-            self._is_loaded = False
-            self._stuck = ""
-            self._set_progress(0.0, "starting")
-            problem = await self._converse(process, arriving)
-            outcome = await process.stop(grace_s=0.0 if problem else _END_GRACE_S)
-            death = self._death(outcome, problem)
-            if self.link is not None:
-                self.link.fail_all(death)
-            return death
-        finally:
-            arriving.cancel()
-            link, self.link = self.link, None
-            await self._bury(process, link)
-
-    async def _bury(self, process: WorkerProcess | None, link: WorkerLink | None) -> None:
-        """What is left when the model is unloaded or the host ends; nothing after an ordinary death."""
-        if link is not None:
-            link.fail_all(self._unloaded())
-            link.shut_down(0.0)
-        if process is not None and process.is_running:
-            await asyncio.shield(asyncio.create_task(process.stop(grace_s=_END_GRACE_S if self._is_loaded else 0.0)))
-        if link is not None:
-            link.close()
-
-    async def _converse(self, process: WorkerProcess, arriving: asyncio.Future[Connection]) -> str:
-        """Talk to the worker until one side ends it; the answer says what was wrong, or is empty."""
-        ending = asyncio.create_task(process.wait(), name=f"end of process {process.pid}")
-        try:
-            both: set[asyncio.Future[Any]] = {ending, arriving}
-            await asyncio.wait(both, timeout=self._policy.connect_within_s, return_when=asyncio.FIRST_COMPLETED)
-            if not arriving.done():
-                return "" if ending.done() else f"It did not call back within {self._policy.connect_within_s:.0f} s."
-        finally:
-            ending.cancel()
-        link = WorkerLink(*arriving.result(), on_load=self._take_load, on_health=self._take_health)
-        self.link = link
-        link.load(Load(self.model.path, self.options))
-        reading = asyncio.create_task(link.run(), name=f"frames of process {process.pid}")
-        watching = asyncio.create_task(self._watch(link, process), name=f"watch of process {process.pid}")
-        try:
-            await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
-            return self._stuck or (reading.result() if reading.done() else watching.result())
-        finally:
-            reading.cancel()
-            watching.cancel()
-
-    def _unloaded(self) -> Failure:
-        return to_failure(WorkerDied(f"{self.model.id} was unloaded.", hint="Load it again to go on."))
-
-    async def _watch(self, link: WorkerLink, process: WorkerProcess) -> str:
-        """Return when the engine is stuck, saying so; its stacks are in the log by then."""
-        silent_checks = 0
-        heard_at = link.last_heard_at
-        while True:
-            await asyncio.sleep(_CHECK_EVERY_S)
-            if self.state != "ready":
-                continue
-            silent_checks = silent_checks + 1 if link.last_heard_at == heard_at else 0
-            heard_at = link.last_heard_at
-            health = link.health
-            if health is not None and health.step_age_s > health.step_limit_s:
-                self._stuck = f"The engine was stuck: its last step was {health.step_age_s:.0f} s ago."
-            elif silent_checks * _CHECK_EVERY_S >= self._policy.silent_limit_s:
-                self._stuck = f"It has not reported for {silent_checks * _CHECK_EVERY_S:.0f} s."
-            if self._stuck:
-                self._on_change(self)
-                await process.dump_and_kill()
-                return self._stuck
-
-    def _death(self, outcome: Outcome, problem: str) -> Failure:
-        process = self._process
-        during = "while it was running" if self._is_loaded else "while it was being loaded"
-        what = problem or self._stuck or f"The process {outcome.sentence}."
-        details: dict[str, str | int] = {"last_lines": process.tail.text(_MESSAGE_LINES) if process else ""}
-        if outcome.signal_name:
-            details["signal"] = outcome.signal_name
-        elif outcome.exit_code is not None:
-            details["exit_code"] = outcome.exit_code
-        hint = (
-            "Try fewer GPU layers, a shorter context or a smaller model; the log file has the details."
-            if self.state == "loading"
-            else "The model is loaded again by itself; send the request again in a moment."
+            ),
         )
-        return to_failure(WorkerDied(f"The process of {self.model.id} ended {during}. {what}", hint=hint, **details))
+        self._session = session
+        self._set_progress(0.0, "starting")
+        try:
+            return await session.run()
+        finally:
+            self._session = None
 
     async def _recover(self, death: Failure) -> bool:
-        now = time.monotonic()
-        self._restarted_at.append(now)
-        recent = sum(1 for at in self._restarted_at if now - at < self._policy.within_s)
+        died_at = time.monotonic()
+        self._restarted_at.append(died_at)
+        recent = sum(1 for at in self._restarted_at if died_at - at < self._policy.within_s)
         if recent > self._policy.most:
             minutes = self._policy.within_s / 60
             self._fail(
@@ -374,16 +334,19 @@ class ModelSlot:
                 self._set_progress(min(max(fraction, 0.0), 1.0), stage)
             case Ready(facts):
                 self.facts = facts
-                self._is_loaded = True
+                self.used_at = time.monotonic()
+                if self._session is not None:
+                    self._session.is_loaded = True
                 self.failure = None
                 self._fraction = 1.0
                 self._stage = ""
                 self._set_state("ready")
+                self._on_ready(self)
             case LoadFailed(failure):
                 self._fail(failure)
 
     def _take_health(self, health: Health) -> None:
-        link = self.link
+        link = self._session.link if self._session is not None else None
         if link is None:
             return
         before = self._engine
@@ -406,14 +369,19 @@ class ModelSlot:
             self._on_change(self)
 
     def _prompt_rate(self, health: Health) -> float:
-        now = time.monotonic()
+        at = time.monotonic()
         seen = self._prompt_tokens_seen
-        self._prompt_tokens_seen = (now, health.prompt_tokens)
-        if seen is None or now <= seen[0] or health.prompt_tokens < seen[1]:
+        self._prompt_tokens_seen = (at, health.prompt_tokens)
+        if seen is None or at <= seen[0] or health.prompt_tokens < seen[1]:
             return 0.0
-        return (health.prompt_tokens - seen[1]) / (now - seen[0])
+        return (health.prompt_tokens - seen[1]) / (at - seen[0])
 
     # --- state --------------------------------------------------------------------------------------------
+
+    def tell_stage(self, stage: str) -> None:
+        """Say what the load waits for before its worker starts."""
+        if self._stage != stage:
+            self._set_progress(0.0, stage)
 
     def _set_progress(self, fraction: float, stage: str) -> None:
         self._fraction = fraction

@@ -1,24 +1,36 @@
 """Which models are loaded: the one owner of that fact.
 
-A request that names an installed model which is not loaded loads it, once for all who ask. Only one model is kept
-unless a load says otherwise (`LoadRequest.replace` false): a model that was loaded for a request gives way to the
-next one when the requests that use it are done; a load that a person asks for does not wait for them.
+A request that names an installed model which is not loaded loads it, once for all who ask. Several stay loaded while
+memory allows (`runtime.host.room` chooses who goes otherwise); a model gives way to a request's model when the requests
+that use it are done, and a load with which a person replaces the others does not wait for them. A model that nobody
+used for its time goes by itself.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runtime.errors import BadRequest, Busy, HostUnreachable, ModelLoadFailed, ModelLoading, ModelNotFound
+from runtime.errors import (
+    BadRequest,
+    Busy,
+    HostUnreachable,
+    ModelLoadFailed,
+    ModelLoading,
+    ModelNotFound,
+    NotAllowed,
+    RuntimeFault,
+)
 from runtime.host.model_slot import ModelSlot, RestartPolicy, SlotHooks
+from runtime.host.room import LoadPlanner, find_room
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import WorkerLink
 from runtime.messages.api import HostEvent, InstalledModel, LoadedModel, ModelChanged, ModelGone
-from runtime.options import LoadOptions
+from runtime.options import LoadOptions, ModelsOptions
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +40,13 @@ ON_DEMAND_DRAIN_S = 600.0
 RETRY_FAILED_AFTER_S = 60.0
 """A request for a model whose load failed gets that failure for so long; after it, the load is tried again."""
 
+REPLAN_AFTER_S = 5.0
+"""Memory changes while a load waits for another model's answers; after so long it is planned anew."""
+
+IDLE_LIMIT_S = 3600.0
+"""How long a model that a program's request loaded stays without a request, where the settings do not say."""
+
+IDLE_CHECK_S = 1.0
 MAX_SLOTS = 64
 _NAMES_IN_HINT = 8
 
@@ -42,6 +61,25 @@ class Catalogue(Protocol):
     def resolve(self, name: str) -> InstalledModel:
         """By id, short name or path; raises `ModelNotFound`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorHooks:
+    """Whom the supervisor tells.
+
+    Attributes:
+        send: gets every event.
+        on_restart: gets the id of a model whose dead worker is replaced.
+        on_log_line: gets a model's id and a line of its worker's log.
+        on_loaded: is told what a person asked for once it works: the model's id, and options that were given.
+        on_ready: gets a slot each time its model is loaded.
+    """
+
+    send: Callable[[HostEvent], None]
+    on_restart: Callable[[str], None]
+    on_log_line: Callable[[str, str], None]
+    on_loaded: Callable[[str, LoadOptions | None], None]
+    on_ready: Callable[[ModelSlot], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +100,37 @@ class Supervisor:
         *,
         command: tuple[str, ...],
         options_for: Callable[[str], LoadOptions],
-        send: Callable[[HostEvent], None],
-        on_restart: Callable[[str], None],
-        on_log_line: Callable[[str, str], None],
-        on_loaded: Callable[[str, LoadOptions | None], None],
+        models_options: Callable[[], ModelsOptions],
+        planner: LoadPlanner | None,
+        hooks: SupervisorHooks,
         policy: RestartPolicy | None = None,
     ) -> None:
-        """`on_loaded` is told what a person asked for once it works: the model's id, and options that were given."""
+        """`planner` plans each load; without one, one model at a time is kept for requests."""
         self._catalogue = catalogue
         self._command = command
         self._options_for = options_for
-        self._send = send
-        self._hooks = SlotHooks(self._changed, send, on_restart, on_log_line)
+        self._models_options = models_options
+        self._planner = planner
+        self._send = hooks.send
+        self._slot_hooks = SlotHooks(
+            self._changed,
+            hooks.send,
+            hooks.on_restart,
+            hooks.on_log_line,
+            on_ready=hooks.on_ready,
+            idle_limit_s=self._idle_limit_s,
+        )
         self._policy = policy or RestartPolicy()
         self._gate = WorkerGate()
         self._slots: dict[str, ModelSlot] = {}
         self._leaving: set[ModelSlot] = set()
-        self._on_loaded = on_loaded
+        self._on_loaded = hooks.on_loaded
         self._asked_for: dict[ModelSlot, LoadOptions | None] = {}
         """Loads that a person asked for and that are not done; each goes when its slot is ready or gone."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._choosing = asyncio.Lock()
+        """One load at a time chooses who goes: each must know what the one before takes."""
+        self._idle: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def open(self) -> None:
@@ -91,10 +140,13 @@ class Supervisor:
             OSError: if no loopback port is free.
         """
         await self._gate.open()
+        self._idle = asyncio.create_task(self._unload_idle(), name="unload idle models")
 
     async def close(self, drain_s: float) -> None:
         """Let what runs finish for at most `drain_s`, then end every worker."""
         self._is_closed = True
+        if self._idle is not None:
+            self._idle.cancel()
         slots = [*self._slots.values(), *self._leaving]
         await asyncio.gather(*(slot.give_way(drain_s) if drain_s > 0 else slot.unload() for slot in slots))
         self._gate.close()
@@ -136,11 +188,10 @@ class Supervisor:
             for slot in others:
                 self._retire(slot, 0.0)
             self._asked_for[current] = options
+            current.on_demand = False
             self._note_loaded(current)
             return current
-        if current is not None:
-            others.append(current)
-        slot = self._begin(model, wanted, others, drain_s=0.0)
+        slot = self._begin(model, wanted, replace=replace, on_demand=False)
         self._asked_for[slot] = options
         return slot
 
@@ -171,25 +222,27 @@ class Supervisor:
         await asyncio.shield(self._retire(slot, 0.0))
 
     @contextlib.asynccontextmanager
-    async def use(self, name: str, *, load: bool = True) -> AsyncIterator[Lease]:
+    async def use(self, name: str, *, load: bool = True, by_person: bool = False) -> AsyncIterator[Lease]:
         """Use a model for one request; "" is the one loaded last.
 
         Args:
             name: as the catalogue lists it.
             load: load it where needed and wait for it.
+            by_person: the person asks, not another program: load it also where programs may not.
 
         Raises:
             ModelLoading: it is not ready, and `load` is false.
+            NotAllowed: it is not loaded, and programs may not load models.
             RuntimeFault: no such model, it cannot be loaded, or too many wait for it.
         """
-        slot = await self._slot_for(name) if load else self._ready(name)
-        slot.users += 1
+        slot = await self._slot_for(name, by_person=by_person) if load else self._ready(name)
+        slot.take()
         try:
             yield Lease(slot.model.id, slot, await slot.until_ready())
         finally:
             slot.release()
 
-    async def _slot_for(self, name: str) -> ModelSlot:
+    async def _slot_for(self, name: str, *, by_person: bool) -> ModelSlot:
         if self._is_closed:
             raise HostUnreachable("Deskside is ending.", hint="Start it again.", address="")
         slot = self._usable(name)
@@ -203,6 +256,11 @@ class Supervisor:
             return slot
         if model.problem:
             raise ModelLoadFailed(model.problem, path=model.path)
+        if not (by_person or self._models_options().load_on_demand):
+            raise NotAllowed(
+                f"{model.id} is not loaded, and loading models on request is switched off.",
+                hint="Load it in Deskside, or switch loading on request on.",
+            )
         if len(self._slots) + len(self._leaving) >= MAX_SLOTS:
             raise Busy(
                 "Too many models are being loaded and unloaded.",
@@ -210,7 +268,7 @@ class Supervisor:
                 retry_after_s=60,
                 waiting=0,
             )
-        return self._begin(model, self._options_for(model.id), list(self._slots.values()), drain_s=ON_DEMAND_DRAIN_S)
+        return self._begin(model, self._options_for(model.id), replace=False, on_demand=not by_person)
 
     def _ready(self, name: str) -> ModelSlot:
         slot = self._usable(name)
@@ -245,27 +303,96 @@ class Supervisor:
             f"No model named {name!r} is installed.", hint=f"Installed: {names}.", model=name, param="model"
         )
 
-    def _begin(self, model: InstalledModel, options: LoadOptions, others: list[ModelSlot], drain_s: float) -> ModelSlot:
+    def _begin(self, model: InstalledModel, options: LoadOptions, *, replace: bool, on_demand: bool) -> ModelSlot:
         slot = ModelSlot(
             model,
             options,
             gate=self._gate,
             command=self._command,
-            hooks=self._hooks,
+            hooks=self._slot_hooks,
             policy=self._policy,
+            on_demand=on_demand,
         )
+        before = tuple(self._slots.values())
         replaced = self._slots.pop(model.id, None)
         if replaced is not None:
             self._leaving.add(replaced)
         self._slots[model.id] = slot
 
-        async def others_give_way() -> None:
-            for other in (*others, *self._leaving.copy()):
-                await asyncio.shield(self._retire(other, drain_s))
+        async def make_room(slot: ModelSlot) -> None:
+            others = [other for other in before if other is not replaced and self._slots.get(other.model.id) is other]
+            await self._make_room(slot, others, replace=replace)
 
-        slot.start(others_give_way)
+        slot.start(make_room)
         self._changed(slot)
         return slot
+
+    async def _make_room(self, slot: ModelSlot, others: list[ModelSlot], *, replace: bool) -> None:
+        """Plan the load, and wait until those that must go are gone.
+
+        Raises:
+            RuntimeFault: it cannot be loaded; only an older load of the same model is gone then.
+        """
+        slot.tell_stage("planning")
+        try:
+            async with self._choosing:
+                going = await self._choose(slot, others, replace=replace)
+        except RuntimeFault:
+            self._retire_replaced(slot)
+            raise
+        self._retire_replaced(slot)
+        leaving = [*self._leaving.copy(), *(other for other in others if other.is_doomed)]
+        if any(other.users for other in leaving):
+            slot.tell_stage("waiting for another model")
+        began_at = time.monotonic()
+        tasks = [self._retire(other, 0.0 if replace else ON_DEMAND_DRAIN_S) for other in leaving]
+        if tasks:
+            await asyncio.shield(asyncio.gather(*tasks))
+        if going and time.monotonic() - began_at > REPLAN_AFTER_S:
+            async with self._choosing:
+                await self._choose(slot, [], replace=False)
+
+    async def _choose(self, slot: ModelSlot, others: list[ModelSlot], *, replace: bool) -> tuple[ModelSlot, ...]:
+        free = [other for other in others if not other.is_doomed]
+        gone = [*self._leaving, *(other for other in others if other.is_doomed)]
+        room = await find_room(
+            self._planner,
+            slot,
+            free,
+            gone,
+            staying=[other for other in self._slots.values() if other is not slot and other not in others],
+            most_loaded=self._models_options().max_loaded,
+            replace=replace,
+        )
+        slot.plan = room.plan
+        # Without a plan nobody knows what fits: a request's model replaces the others, a person's need not.
+        going = room.going if room.plan is not None or replace or slot not in self._asked_for else ()
+        for other in going:
+            other.is_doomed = True
+        return going
+
+    def _retire_replaced(self, slot: ModelSlot) -> None:
+        """An older load of the same model: a person who loads it anew does not wait for its answers."""
+        for other in self._leaving.copy():
+            if other.model.id == slot.model.id:
+                self._retire(other, 0.0 if slot in self._asked_for else ON_DEMAND_DRAIN_S)
+
+    def _idle_limit_s(self, slot: ModelSlot) -> float | None:
+        chosen = self._models_options().idle_unload_s
+        return float(chosen) if chosen is not None else IDLE_LIMIT_S if slot.on_demand else None
+
+    async def _unload_idle(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_CHECK_S)
+            for slot in self.slots():
+                if slot.idle_left_s == 0.0:
+                    log.info("%s is unloaded: nobody used it", slot.model.id)
+                    self._retire(slot, ON_DEMAND_DRAIN_S)
+
+    def options_changed(self) -> None:
+        """Tell anew when models are to be unloaded."""
+        for slot in self.slots():
+            self._changed(slot)
 
     def _retire(self, slot: ModelSlot, drain_s: float) -> "asyncio.Task[None]":
         """Unload in a task of its own: whoever waits for it may be cancelled, the unload goes on."""

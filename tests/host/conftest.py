@@ -12,6 +12,7 @@ import pytest
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.main import Host
 from runtime.host.model_slot import RestartPolicy
+from runtime.host.worker_session import Patience
 from runtime.host.ownership import Ownership, read_host_file
 from runtime.host.parts import HostParts
 from runtime.messages.api import HostEvent
@@ -20,7 +21,7 @@ from tests.fakes.host_parts import FAKE_WORKER, FakeSampler
 from tests.fakes.models_parts import FakeFiles, fake_ping, make_fake_hub
 
 MODELS = ("fake", "other", "refuse", "crash-loading", "slow-loading")
-FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), connect_within_s=20.0, silent_limit_s=5.0)
+FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), patience=Patience(connect_within_s=20.0, silent_limit_s=5.0))
 
 
 class RunningHost:

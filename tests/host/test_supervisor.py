@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from runtime.host.model_slot import RestartPolicy
+from runtime.host.worker_session import Patience
 from runtime.messages.api import ModelChanged, ModelGone, Notice
 from tests.fakes.host_parts import FAKE_WORKER
 from tests.host.conftest import RunningHost
@@ -150,7 +151,7 @@ def test_when_engine_is_stuck_then_it_is_replaced(make_host: MakeHost) -> None:
 
 
 def test_when_process_is_frozen_then_it_is_replaced(make_host: MakeHost) -> None:
-    host = make_host(policy=RestartPolicy(backoff_s=(0.01,), silent_limit_s=2.0))
+    host = make_host(policy=RestartPolicy(backoff_s=(0.01,), patience=Patience(silent_limit_s=2.0)))
     ask(host, "x")
     pid = pid_of(host)
     answer = ask(host, "freeze")

@@ -18,7 +18,7 @@ from runtime.host.api.http import (
     read_struct,
 )
 from runtime.host.api_switch import ApiSwitch
-from runtime.host.desk import Desk, Ticket, ask_once
+from runtime.host.desk import WINDOW, Desk, Ticket, ask_once
 from runtime.host.events import MAX_SUBSCRIBERS, EventHub
 from runtime.host.mailbox import RequestMessage
 from runtime.host.supervisor import Supervisor
@@ -179,7 +179,7 @@ class AdminRoutes:
             )
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(CHAT_ROUTE, "window", ask.model) as ticket:
+            async with self._desk.ticket(CHAT_ROUTE, WINDOW, ask.model) as ticket:
                 stream = EventStream(send, {"x-request-id": ticket.request_id})
                 try:
                     async with self._desk.lease(ticket) as lease:
@@ -197,7 +197,7 @@ class AdminRoutes:
         ask = await read_struct(request, CountRequest)
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(COUNT_ROUTE, "window", ask.model, is_passing=True) as ticket:
+            async with self._desk.ticket(COUNT_ROUTE, WINDOW, ask.model, is_passing=True) as ticket:
                 answer = await ask_once(self._desk, ticket, lambda request_id: Count(request_id, ask.messages))
                 if not isinstance(answer, Counted):
                     raise TypeError(f"a worker answered a count with {type(answer).__name__}")
