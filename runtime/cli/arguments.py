@@ -11,14 +11,14 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from runtime import __version__
+from runtime.cli import model_arguments
 from runtime.cli.exit_codes import DESCRIPTION as EXIT_CODES
-from runtime.options import ApiOptions, GenerateOptions, LoadOptions, SamplingOptions, declared_options
+from runtime.cli.values import api_key, auto_or_int, escaped, given_text, option_help, option_sentence, port_number
+from runtime.options import ApiOptions, GenerateOptions, LoadOptions, SamplingOptions
 from runtime.paths import ENV_DATA_DIR
 
 ENV_API_KEY = "DESKSIDE_API_KEY"
 """Environment variable with the API key of `serve`; unlike --api-key it does not show in the list of processes."""
-
-MAX_PORT = 65_535
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -27,6 +27,13 @@ _LOAD_FLAGS: Mapping[str, str] = {
     "--parallel": "n_parallel",
     "--gpu-layers": "n_gpu_layers",
     "--threads": "n_threads",
+}
+_FIT_FLAGS: Mapping[str, str] = {
+    "--ctx": "n_ctx",
+    "--slots": "n_parallel",
+    "--gpu-layers": "n_gpu_layers",
+    "--cpu-moe": "n_cpu_moe",
+    "--kv": "type_k",
 }
 _SAMPLING_FLAGS: Mapping[str, str] = {
     "--temperature": "temperature",
@@ -44,6 +51,7 @@ examples:
   deskside chat "Why is the sky blue?"       one answer
   git diff | deskside chat "Review this"     ask about what is piped in
   deskside serve --port 8080                 an OpenAI-compatible server at http://127.0.0.1:8080/v1
+  deskside models pull REPO                  fetch a model, in the size that suits this machine
   deskside doctor                            what works here, what is missing, what to do
 
 Everything is kept in one data folder; --data-dir or {ENV_DATA_DIR} moves it.
@@ -75,18 +83,6 @@ examples:
   deskside hardware --json           one reading for programs; with --watch one a line"""
 
 
-def option_sentence(owner: type[msgspec.Struct], field: str) -> str:
-    """The sentence and the range of an option, from its declaration."""
-    option = next(one for one in declared_options(owner) if one.name == field)
-    if option.low is not None and option.high is not None:
-        return f"{option.text} {option.low:,} to {option.high:,}."
-    return option.text if option.low is None else f"{option.text} At least {option.low:,}."
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%%")  # argparse formats its help with %
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = _Parser(
@@ -100,8 +96,15 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command", title="commands")
     _add_serve(_command(commands, "serve", "serve models to other programs, without a window", _SERVE_EPILOG))
     _add_chat(_command(commands, "chat", "talk to a model in the terminal", _CHAT_EPILOG))
-    models = _command(commands, "models", "list the models on this machine")
-    models.add_argument("--json", action="store_true", help="for programs")
+    model_arguments.add_models(
+        _command(commands, "models", "list, find, fetch and manage models", model_arguments.MODELS_EPILOG), _add_shared
+    )
+    model_arguments.add_fit(
+        _command(commands, "fit", "would a model run here, how fast, and why", model_arguments.FIT_EPILOG)
+    )
+    model_arguments.add_node(
+        _command(commands, "node", "lend this machine's memory to another Deskside", model_arguments.NODE_EPILOG)
+    )
     hardware = _command(commands, "hardware", "processor, memory and GPUs, live", _HARDWARE_EPILOG)
     hardware.add_argument("--json", action="store_true", help="for programs")
     hardware.add_argument("--watch", action="store_true", help="again every second")
@@ -178,7 +181,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             dest=field,
             type=auto_or_int if auto else int,
             metavar="auto|N" if auto else "N",
-            help=_escaped(option_sentence(LoadOptions, field)),
+            help=option_help(field),
         )
 
 
@@ -194,7 +197,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
     for flag, field in _GENERATE_FLAGS.items():
         group.add_argument(
-            flag, dest=field, type=int, metavar="N", help=_escaped(option_sentence(GenerateOptions, field))
+            flag, dest=field, type=int, metavar="N", help=escaped(option_sentence(GenerateOptions, field))
         )
     defaults = SamplingOptions()
     for flag, field in _SAMPLING_FLAGS.items():
@@ -204,57 +207,8 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
             dest=field,
             type=int if whole else float,
             metavar="N" if whole else "X",
-            help=_escaped(option_sentence(SamplingOptions, field)),
+            help=escaped(option_sentence(SamplingOptions, field)),
         )
-
-
-def port_number(raw: str) -> int:
-    """A TCP port.
-
-    Raises:
-        argparse.ArgumentTypeError: if it is none.
-    """
-    if not raw.isascii() or not raw.isdigit() or int(raw) > MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{raw!r} is no port; ports are 0 to {MAX_PORT}")
-    return int(raw)
-
-
-def given_text(raw: str) -> str:
-    """A text that is there: an unset variable in quotes must not mean "the default".
-
-    Raises:
-        argparse.ArgumentTypeError: if it is empty.
-    """
-    if not raw.strip():
-        raise argparse.ArgumentTypeError("it is empty; leave the option out or give it a value")
-    return raw
-
-
-def api_key(raw: str) -> str:
-    """An API key that a client can send in a header.
-
-    Raises:
-        argparse.ArgumentTypeError: if none can.
-    """
-    if not raw.strip():
-        raise argparse.ArgumentTypeError("the key is empty, so everyone could call")
-    if raw != raw.strip() or not (raw.isascii() and raw.isprintable()):
-        raise argparse.ArgumentTypeError("a key is printable ASCII without spaces around it, as it is sent in a header")
-    return raw
-
-
-def auto_or_int(raw: str) -> int | None:
-    """`auto` is None, as an option that is left out.
-
-    Raises:
-        argparse.ArgumentTypeError: if it is neither `auto` nor a whole number.
-    """
-    if raw == "auto":
-        return None
-    try:
-        return int(raw)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{raw!r} is neither auto nor a whole number") from None
 
 
 def load_options(parsed: argparse.Namespace) -> LoadOptions | None:
@@ -265,6 +219,18 @@ def load_options(parsed: argparse.Namespace) -> LoadOptions | None:
     """
     given = _given(parsed, _LOAD_FLAGS)
     return _checked(LoadOptions, given, _LOAD_FLAGS) if given else None
+
+
+def fit_options(parsed: argparse.Namespace) -> LoadOptions:
+    """What a plan is asked to keep to; `--kv` holds for both halves of the cache.
+
+    Raises:
+        argparse.ArgumentTypeError: if one is out of its range.
+    """
+    given = _given(parsed, _FIT_FLAGS)
+    if "type_k" in given:
+        given["type_v"] = given["type_k"]
+    return _checked(LoadOptions, given, _FIT_FLAGS)
 
 
 def generate_options(parsed: argparse.Namespace) -> GenerateOptions:
@@ -301,7 +267,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     parsed = parser.parse_args(arguments)
     try:
-        if parsed.command in {"serve", "chat"}:
+        if hasattr(parsed, "type_k"):
+            parsed.load_options = fit_options(parsed)
+        elif parsed.command in {"serve", "chat"}:
             parsed.load_options = load_options(parsed)
         if parsed.command == "serve" and os.environ.get(ENV_API_KEY):
             api_key(os.environ[ENV_API_KEY])

@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from runtime.client.host_client import HostClient
+from runtime.errors import HostUnreachable
 from runtime.messages.api import (
     ChatEvent,
     ChatRequest,
+    HostEvent,
     HostFile,
     LoadedModel,
     LoadRequest,
@@ -16,6 +18,7 @@ from runtime.messages.api import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Link:
@@ -55,6 +58,38 @@ class Link:
             RuntimeFault: it cannot be loaded.
         """
         return self._run(self._client.load_and_wait(request, on_progress))
+
+    def call(self, ask: Callable[[HostClient], Coroutine[Any, Any, T]]) -> T:
+        """Ask the host one thing and wait for the answer.
+
+        Raises:
+            RuntimeFault: what the host raised.
+        """
+        return self._run(ask(self._client))
+
+    def follow(
+        self, begin: Callable[[HostClient], Coroutine[Any, Any, T]], step: Callable[[T, HostEvent], R | None]
+    ) -> R:
+        """Begin something, then show each event to `step` until it returns what came of it.
+
+        `step` first gets the snapshot, so that nothing that ended at once is missed.
+
+        Raises:
+            RuntimeFault: what the host or `step` raised.
+            HostUnreachable: the host ended meanwhile.
+        """
+        return self._run(self._follow(begin, step))
+
+    async def _follow(
+        self, begin: Callable[[HostClient], Coroutine[Any, Any, T]], step: Callable[[T, HostEvent], R | None]
+    ) -> R:
+        begun = await begin(self._client)
+        async with self._client.events() as events:
+            async for event in events:
+                outcome = step(begun, event)
+                if outcome is not None:
+                    return outcome
+        raise HostUnreachable("Deskside ended in the middle of it.", hint="Start it again.", address="")
 
     def chat(self, request: ChatRequest, on_event: Callable[[ChatEvent], None]) -> None:
         """Stream an answer.

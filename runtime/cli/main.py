@@ -21,6 +21,8 @@ _COMMANDS = {
     "serve": "runtime.cli.serve",
     "chat": "runtime.cli.chat",
     "models": "runtime.cli.models",
+    "fit": "runtime.cli.fit",
+    "node": "runtime.cli.node",
     "hardware": "runtime.cli.hardware",
     "doctor": "runtime.cli.doctor",
 }

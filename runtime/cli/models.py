@@ -1,4 +1,4 @@
-"""`deskside models`: what is installed. Needs no host."""
+"""`deskside models`: what is installed; its other actions are handed to the modules that do them."""
 
 import argparse
 
@@ -17,17 +17,30 @@ _UNKNOWN = "-"
 
 
 def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
-    """Print the models.
+    """Do the action, or print the models.
 
     Raises:
-        StorageFault: the models folder cannot be read.
+        RuntimeFault: what the action could not do.
     """
+    action = getattr(parsed, "action", None) or "list"
+    if action in {"search", "info", "pull"}:
+        from runtime.cli import models_hub
+
+        return models_hub.run(action, parsed, data, terminal)
+    if action != "list":
+        from runtime.cli import models_files
+
+        return models_files.run(action, parsed, data, terminal)
+    return _list(parsed, data, terminal)
+
+
+def _list(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
     models = Library(data).installed()
     if parsed.json:
         terminal.line(msgspec.json.format(msgspec.json.encode(models)).decode())
         return exit_codes.OK
     if not models:
-        terminal.line(f"No models yet. Put .gguf files into {data.models}")
+        terminal.line(f"No models yet. `deskside models search` finds some; or put .gguf files into {data.models}")
         return exit_codes.OK
     head, *lines = table([_HEAD, *(_row(model) for model in models)], right=_RIGHT)
     terminal.line(head, "bold")

@@ -1,6 +1,7 @@
 import pytest
 
-from runtime.cli.arguments import ENV_API_KEY, build_parser, option_sentence, parse
+from runtime.cli.arguments import ENV_API_KEY, build_parser, parse
+from runtime.cli.values import option_sentence
 from runtime.options import LoadOptions
 
 

@@ -1,0 +1,91 @@
+"""Words of the command line to values, each with a sentence when it is none; and the sentences of the options."""
+
+import argparse
+import re
+
+import msgspec
+
+from runtime.options import LoadOptions, declared_options
+
+MAX_PORT = 65_535
+_COUNT = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT]?)$", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+def option_sentence(owner: type[msgspec.Struct], field: str) -> str:
+    """The sentence and the range of an option, from its declaration."""
+    option = next(one for one in declared_options(owner) if one.name == field)
+    if option.low is not None and option.high is not None:
+        return f"{option.text} {option.low:,} to {option.high:,}."
+    return option.text if option.low is None else f"{option.text} At least {option.low:,}."
+
+
+def option_help(field: str) -> str:
+    """The sentence of a load option as help text."""
+    return escaped(option_sentence(LoadOptions, field))
+
+
+def escaped(text: str) -> str:
+    """Text for argparse, which formats its help with %."""
+    return text.replace("%", "%%")
+
+
+def port_number(raw: str) -> int:
+    """A TCP port.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none.
+    """
+    if not raw.isascii() or not raw.isdigit() or int(raw) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{raw!r} is no port; ports are 0 to {MAX_PORT}")
+    return int(raw)
+
+
+def given_text(raw: str) -> str:
+    """A text that is there: an unset variable in quotes must not mean "the default".
+
+    Raises:
+        argparse.ArgumentTypeError: if it is empty.
+    """
+    if not raw.strip():
+        raise argparse.ArgumentTypeError("it is empty; leave the option out or give it a value")
+    return raw
+
+
+def api_key(raw: str) -> str:
+    """An API key that a client can send in a header.
+
+    Raises:
+        argparse.ArgumentTypeError: if none can.
+    """
+    if not raw.strip():
+        raise argparse.ArgumentTypeError("the key is empty, so everyone could call")
+    if raw != raw.strip() or not (raw.isascii() and raw.isprintable()):
+        raise argparse.ArgumentTypeError("a key is printable ASCII without spaces around it, as it is sent in a header")
+    return raw
+
+
+def auto_or_int(raw: str) -> int | None:
+    """`auto` is None, as an option that is left out.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is neither `auto` nor a whole number.
+    """
+    if raw == "auto":
+        return None
+    try:
+        return int(raw)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{raw!r} is neither auto nor a whole number") from None
+
+
+def parameter_count(raw: str) -> int:
+    """`8B` is 8,000,000,000.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is no such number.
+    """
+    match = _COUNT.match(raw.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{raw!r} is no number of parameters; write 8B or 500M")
+    return int(float(match["number"]) * _UNITS[match["unit"].upper()])
