@@ -156,21 +156,29 @@ def _recurrent(keys: Keys, n_trunk: int, n_head_kv: Sequence[int], n_ff: Sequenc
     return (False,) * keys.n_layer
 
 
+_RWKV = frozenset({"rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
+_SHORT_CONV = frozenset({"lfm2", "lfm2moe"})
+_KDA = frozenset({"kimi-linear", "kimi-k3", "bailingmoe3", "glm5-next"})
+_ONE_GROUP = frozenset({"mamba", "jamba"})
+"""They read no group count."""
+
+
 def _state_width(keys: Keys, n_embd: int, n_head: int, k_head: int) -> int:
     """Numbers in the state of one sequence in one recurrent layer (`n_embd_r` and `n_embd_s`)."""
-    if wkv_head := keys.number("wkv.head_size"):
-        return keys.number("token_shift_count", 2) * n_embd + n_embd * wkv_head
-    if keys.architecture in ("lfm2", "lfm2moe"):
+    architecture = keys.architecture
+    if architecture in _RWKV:
+        return keys.number("token_shift_count", 2) * n_embd + n_embd * keys.number("wkv.head_size")
+    if architecture in _SHORT_CONV:
         return max(keys.number("shortconv.l_cache") - 1, 0) * n_embd
-    if keys.architecture == "minimax-01":
+    if architecture == "minimax-01":
         return k_head * k_head * n_head
     kernel = keys.number("ssm.conv_kernel")
-    if kda_head := keys.number("kda.head_dim"):
-        return 3 * (kernel - 1 if kernel else 3) * n_head * kda_head + kda_head * kda_head * n_head
+    if architecture in _KDA:
+        head = keys.number("kda.head_dim")
+        return 3 * (kernel - 1 if kernel else 3) * n_head * head + head * head * n_head
     inner, state = keys.number("ssm.inner_size"), keys.number("ssm.state_size")
-    groups = 0 if keys.architecture in ("mamba", "jamba") else keys.number("ssm.group_count")
-    conv = max(kernel - 1, 0) * (inner + 2 * groups * state)
-    return conv + state * inner
+    groups = 0 if architecture in _ONE_GROUP else keys.number("ssm.group_count")
+    return max(kernel - 1, 0) * (inner + 2 * groups * state) + state * inner
 
 
 # --- what is cached ---------------------------------------------------------------------------------------
