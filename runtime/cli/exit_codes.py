@@ -1,6 +1,6 @@
 """Exit codes of `deskside`, in one place; `deskside --help` lists them."""
 
-from runtime.errors import AlreadyRunning, BadRequest, ModelNotFound, RuntimeFault
+from runtime.errors import AlreadyRunning, BadRequest, HubNotFound, ModelNotFound, RuntimeFault
 
 OK = 0
 FAILURE = 1
@@ -25,4 +25,4 @@ def of_error(error: RuntimeFault) -> int:
     """The code an error ends the program with."""
     if isinstance(error, AlreadyRunning):
         return ALREADY_RUNNING
-    return USAGE if isinstance(error, BadRequest | ModelNotFound) else FAILURE
+    return USAGE if isinstance(error, BadRequest | ModelNotFound | HubNotFound) else FAILURE

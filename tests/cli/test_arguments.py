@@ -109,3 +109,28 @@ def test_when_help_is_asked_for_then_it_can_be_formatted(
     assert "--data-dir" in said
     if words in {(), ("serve",), ("chat",)}:
         assert "examples:" in said
+
+
+def test_when_fit_is_given_a_cache_type_then_it_holds_for_both_halves() -> None:
+    options = parse(["fit", "m", "--ctx", "4096", "--kv", "q8_0", "--slots", "2", "--cpu-moe", "auto"]).load_options
+    assert options == LoadOptions(n_ctx=4096, n_parallel=2, type_k="q8_0", type_v="q8_0")
+
+
+@pytest.mark.parametrize("words", [("fit", "m"), ("models", "info", "m"), ("models", "pull", "o/r")])
+def test_when_a_plan_is_given_no_options_then_all_is_automatic(words: tuple[str, ...]) -> None:
+    assert parse(words).load_options == LoadOptions()
+
+
+def test_when_a_planned_context_is_out_of_range_then_the_range_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused("fit", "m", "--ctx", "5") == 2
+    assert "256" in capsys.readouterr().err
+
+
+def test_when_models_has_no_action_then_it_lists() -> None:
+    assert parse(["models"]).action is None
+    assert parse(["models", "--json"]).json
+    assert parse(["models", "verify", "a", "b", "--json"]).name == ["a", "b"]
+
+
+def test_when_an_import_is_to_be_moved_and_used_in_place_then_it_is_refused() -> None:
+    assert refused("models", "import", "x", "--move", "--in-place") == 2
