@@ -3,13 +3,13 @@
 The planner does no I/O: `runtime.fit.planner.plan` is a generator that yields an `Ask` and is sent the answer.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from runtime.errors import Failure
 from runtime.gguf.architecture import ModelShape
-from runtime.messages.fit import Machine, Measured, MemoryPlan
+from runtime.messages.fit import Machine, Measured, MemoryPlan, SpeedSample
 from runtime.messages.load import ResolvedLoad
 from runtime.options import LoadOptions, ModelsOptions
 
@@ -46,6 +46,7 @@ class PlanInputs:
         alone: count `ours_bytes` as free, since those models would be unloaded first.
         draft: shape of the draft model; None without one.
         projector_bytes: size of the projector's file; 0 without one.
+        history: speeds of this machine's answers, newest last; they correct predictions.
         exact: ask for dry runs; False answers at once by formula.
     """
 
@@ -53,9 +54,10 @@ class PlanInputs:
     shape: ModelShape
     options: LoadOptions
     machine: Machine
-    models_options: ModelsOptions = ModelsOptions()
+    models_options: ModelsOptions = field(default_factory=ModelsOptions)
     ours_bytes: Mapping[str, int] = field(default_factory=dict)
     alone: bool = True
     draft: ModelShape | None = None
     projector_bytes: int = 0
+    history: Sequence[SpeedSample] = ()
     exact: bool = True

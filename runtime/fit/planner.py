@@ -1,73 +1,195 @@
-"""The plan of one load: which layers go where, how much context, and what it takes."""
+"""The plan of one load: which layers go where, how much context, what it takes, how fast it will be, and why.
 
-from runtime.errors import Failure, NotEnoughMemory
+The formula proposes a layout, a dry run measures it, what the formula got wrong is learnt, and the search starts again
+until it proposes a layout that is measured already. So the plan returned with `method` "dry_run" is one whose every
+byte llama.cpp has told, and it fits by these figures.
+"""
+
+from msgspec.structs import replace
+
+from runtime.errors import KINDS, Failure, ModelLoadFailed, NotEnoughMemory
 from runtime.fit import defaults
-from runtime.fit.context_memory import context_bytes
+from runtime.fit.budget import Budgets
+from runtime.fit.choice import Chooser
+from runtime.fit.figures import Figures
 from runtime.fit.inputs import Ask, PlanInputs, PlanSteps
-from runtime.messages.fit import DeviceBudget, Measured, MemoryPlan
-from runtime.messages.load import DeviceMemory
-from runtime.units import format_bytes
+from runtime.fit.layout import Choice, Layouts
+from runtime.fit.verdict import Outcome, Verdict
+from runtime.messages.fit import Measured, MemoryPlan, PlanMethod
+from runtime.options import LoadOptions
+
+MAX_ROUNDS = 8
+"""Layouts measured for one plan at most; two or three are usual. A dry run takes 0.1 to 1 s."""
 
 
 def plan(inputs: PlanInputs) -> PlanSteps:
     """Plan a load.
 
-    Yields what is to be measured and is sent the answer (see `Ask`); returns the plan.
+    Yields what is to be measured and is sent the answer (see `Ask`); returns the plan. `made_s` is left to the caller.
 
     Raises:
-        BadRequest: options that llama.cpp cannot combine.
+        BadRequest: options that llama.cpp cannot combine, or a split for devices that are not there.
     """
-    shape, machine = inputs.shape, inputs.machine
-    try:
-        resolved = defaults.resolve(
-            shape, inputs.options, n_cores=machine.n_cores, free_bytes=max(0, machine.ram_free_bytes - shape.size_bytes)
-        )
-    except NotEnoughMemory:
-        resolved = defaults.resolve(shape, inputs.options, n_cores=machine.n_cores, free_bytes=2**62)
-    measured: Measured | Failure | None = (yield Ask("model", resolved)) if inputs.exact else None
-    if not isinstance(measured, Measured):
-        cache = context_bytes(
-            shape,
-            n_cells=resolved.n_cells,
-            n_seq_max=resolved.n_seq_max,
-            n_ubatch=resolved.n_ubatch,
-            type_k=resolved.type_k,
-            type_v=resolved.type_v,
-        )
-        measured = Measured(memory=(DeviceMemory("CPU", shape.size_bytes, cache),), method="formula")
-    cpu = machine.devices[-1]
-    memory = measured.memory[-1]
-    left = machine.ram_free_bytes - memory.total_bytes
-    verdict, total = ("cpu" if left >= 0 else "too_large"), format_bytes(memory.total_bytes)
-    return MemoryPlan(
-        model=inputs.model,
-        options=inputs.options,
-        resolved=resolved,
-        verdict="cpu" if left >= 0 else "too_large",
-        sentence=f"Runs on CPU, {total} of {format_bytes(machine.ram_total_bytes)}"
-        if verdict == "cpu"
-        else f"Too large: needs {total}, {format_bytes(machine.ram_free_bytes)} free",
-        reason="No GPU takes part.",
-        budgets=(DeviceBudget(cpu, memory, 0, machine.ram_total_bytes - machine.ram_free_bytes, 0, left),),
-        needed_bytes=memory.total_bytes,
-        free_bytes=machine.ram_free_bytes,
-        n_layer=shape.n_layer + 1,
-        n_layer_gpu=0,
-        method=measured.method,
-    )
+    planner = _Planner(inputs)
+    choice = planner.propose()
+    if not inputs.exact:
+        return planner.result(choice, "formula")
+    best: Choice | None = None
+    for _round in range(MAX_ROUNDS):
+        for ask in planner.asks(choice):
+            answer = yield ask
+            if isinstance(answer, Failure) and _is_about_the_model(answer):
+                return planner.unsupported(choice, answer)
+            if not isinstance(answer, Measured):
+                return planner.result(best or choice, "dry_run" if best else "formula")
+            planner.learn(ask, answer)
+        if planner.fits(choice):
+            best = choice
+        choice = planner.propose()
+        if not planner.asks(choice):
+            return planner.result(choice, "dry_run")
+    return planner.result(best or choice, "dry_run" if best else "formula")
 
 
 def plan_by_formula(inputs: PlanInputs) -> MemoryPlan:
     """The plan without any dry run, at once; what the sliders use.
 
     Raises:
-        BadRequest: options that llama.cpp cannot combine.
+        BadRequest: as `plan`.
     """
-    steps = plan(inputs)
-    try:
-        next(steps)
-        while True:
-            steps.send(None)
-    except StopIteration as done:
-        result: MemoryPlan = done.value
-        return result
+    planner = _Planner(inputs)
+    return planner.result(planner.propose(), "formula")
+
+
+def _is_about_the_model(failure: Failure) -> bool:
+    """Whether llama.cpp refused the file itself, not the probe or the machine."""
+    kind = KINDS.get(failure.kind)
+    return kind is not None and issubclass(kind, ModelLoadFailed) and not issubclass(kind, NotEnoughMemory)
+
+
+class _Planner:
+    def __init__(self, inputs: PlanInputs) -> None:
+        self._inputs = inputs
+        self._budgets = Budgets(inputs)
+        self._figures = Figures(inputs)
+        self._layouts = Layouts(inputs, self._budgets, self._figures)
+        self._chooser = Chooser(inputs, self._budgets, self._layouts)
+
+    def propose(self) -> Choice:
+        """The best layout as far as is known."""
+        return self._chooser.choose()
+
+    def asks(self, choice: Choice) -> list[Ask]:
+        """What of a layout is not measured yet."""
+        wanted = [Ask("model", choice.resolved)]
+        if choice.draft is not None:
+            wanted.append(Ask("draft", choice.draft))
+        return [ask for ask in wanted if not self._figures.is_known(ask.part, ask.resolved)]
+
+    def learn(self, ask: Ask, measured: Measured) -> None:
+        """Take in a measurement."""
+        self._figures.learn(ask.part, ask.resolved, measured)
+
+    def fits(self, choice: Choice) -> bool:
+        """Whether it fits by what is known now."""
+        return choice.fits and not self._layouts.over(choice)
+
+    def result(self, choice: Choice, method: PlanMethod) -> MemoryPlan:
+        """The plan of a layout."""
+        outcome = self._outcome(choice)
+        verdict = Verdict(self._inputs, self._budgets, outcome)
+        remedy = "" if choice.fits else self._remedy()
+        return MemoryPlan(
+            model=self._inputs.model,
+            options=self._inputs.options,
+            resolved=choice.resolved,
+            verdict=verdict.kind,
+            sentence=verdict.sentence(),
+            reason=verdict.reason(),
+            budgets=verdict.bars(),
+            needed_bytes=outcome.needed_bytes,
+            free_bytes=verdict.free_bytes(),
+            n_layer=self._layouts.n_units,
+            n_layer_gpu=outcome.n_layer_gpu,
+            method=method,
+            speed=self._layouts.predicted(choice) if choice.fits else None,
+            problem=verdict.problem(remedy),
+            draft=choice.draft,
+        )
+
+    def unsupported(self, choice: Choice, failure: Failure) -> MemoryPlan:
+        """The plan of a file that the built-in llama.cpp refuses."""
+        return replace(
+            self.result(choice, "formula"),
+            verdict="unsupported",
+            sentence=f"Not supported: {failure.message}",
+            reason="",
+            speed=None,
+            problem=f"{failure.message} {failure.hint}".strip(),
+        )
+
+    def _outcome(self, choice: Choice) -> Outcome:
+        measured = self._figures.measured("model", choice.resolved)
+        memory = self._layouts.memory(choice)
+        return Outcome(choice, memory, measured.n_layer_on, self._budgets.overshoot(memory))
+
+    # --- what would fit instead ---
+
+    def _remedy(self) -> str:
+        """What to change of the settings a person fixed; empty when no change helps."""
+        options = self._inputs.options
+        tries: list[tuple[LoadOptions, str]] = []
+        placed = options.n_gpu_layers is not None or any(options.tensor_split) or options.n_cpu_moe is not None
+        free = replace(options, n_gpu_layers=None, tensor_split=(), n_cpu_moe=None)
+        if placed:
+            tries.append((free, "layers"))
+        if options.n_ctx is not None:
+            tries += [(options, "context"), (free, "context")]
+        for changed, what in tries:
+            found = self._longest(changed) if what == "context" else self._chosen(changed)
+            if found is not None:
+                return _told(options, found, what)
+        return ""
+
+    def _chosen(self, options: LoadOptions) -> Choice | None:
+        inputs = _with_options(self._inputs, options)
+        choice = Chooser(inputs, self._budgets, Layouts(inputs, self._budgets, self._figures)).choose()
+        return choice if choice.fits else None
+
+    def _longest(self, options: LoadOptions) -> Choice | None:
+        """The longest context below the one asked for that fits."""
+        low, high = 0, -(-(options.n_ctx or 0) // defaults.MIN_N_CTX)
+        found: Choice | None = None
+        while high - low > 1:
+            middle = (low + high) // 2
+            tried = self._chosen(replace(options, n_ctx=middle * defaults.MIN_N_CTX))
+            if tried is None:
+                high = middle
+            else:
+                low, found = middle, tried
+        return found
+
+
+def _with_options(inputs: PlanInputs, options: LoadOptions) -> PlanInputs:
+    return PlanInputs(
+        model=inputs.model,
+        shape=inputs.shape,
+        options=options,
+        machine=inputs.machine,
+        models_options=inputs.models_options,
+        ours_bytes=inputs.ours_bytes,
+        alone=inputs.alone,
+        draft=inputs.draft,
+        projector_bytes=inputs.projector_bytes,
+        history=inputs.history,
+        exact=False,
+    )
+
+
+def _told(options: LoadOptions, found: Choice, what: str) -> str:
+    n_gpu = found.resolved.n_gpu_layers
+    if what == "layers":
+        if options.n_gpu_layers is None:
+            return "Set the split and the experts in system memory to automatic: then it fits."
+        return f"Set GPU layers to automatic: then it fits with {n_gpu} of them."
+    return f"A context of up to {found.resolved.n_ctx:,} tokens fits."

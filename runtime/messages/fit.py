@@ -165,6 +165,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
         method: how the sizes were found.
         n_layer: layers with the output layer; `n_layer_gpu` of them on GPUs and nodes.
         problem: why it cannot be loaded, with what to do.
+        draft: the load of the draft model; None without one.
     """
 
     model: str
@@ -182,6 +183,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     speed: SpeedRange | None = None
     problem: str = ""
     made_s: float = 0.0
+    draft: ResolvedLoad | None = None
 
 
 class PlanTarget(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
