@@ -5,8 +5,10 @@ they are: that reads the starter model's header in about 15 ms where a reader th
 
 Format: `ggml/include/gguf.h` of llama.cpp (version 3; version 2 is the same, version 1 is not read by llama.cpp
 either). All numbers are little-endian, unless the low half of the version reads as zero: then the file is
-big-endian. Limits follow what huggingface.js allows itself, except that arrays which are only stepped over may be
-longer, and tensors fewer.
+big-endian.
+
+A header is untrusted: no count or length is believed before it is checked against a limit, what is kept is bounded
+(`MAX_KEPT_BYTES`), and so is the work (bytes, strings and lists that are stepped over).
 """
 
 import struct
@@ -15,22 +17,33 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from runtime.errors import FileTruncated, ModelLoadFailed, NotGguf
+from runtime.gguf.quantization import TENSOR_TYPES, tensor_bytes
 from runtime.gguf.source import ByteSource
 from runtime.units import format_bytes
 
 MAGIC = b"GGUF"
-MAX_HEADER_BYTES = 256 * 1024 * 1024
+MAX_HEADER_BYTES = 128 * 1024 * 1024
 """The largest real headers (vocabularies of 260,000 tokens) are about 20 MB."""
-MAX_KV = 100_000
+MAX_KV = 10_000
 MAX_TENSORS = 100_000
-MAX_ARRAY_ELEMENTS = 10_000_000
+MAX_ARRAY_ELEMENTS = 4_000_000
+"""The largest real lists are merges of some 500,000 strings."""
 MAX_KEPT_ELEMENTS = 1024
 """Arrays up to this length (per-layer numbers, languages) become tuples; longer ones an `ArrayRef`."""
-MAX_NESTED_ELEMENTS = 10_000
-"""A list of lists may hold this many of them (no model known uses one)."""
+MAX_KEPT_TOTAL = 200_000
+"""Elements of all tuples together; after that, short arrays become an `ArrayRef` too."""
+MAX_KEPT_BYTES = 32 * 1024 * 1024
+"""Names and strings that are kept, all together. A chat template may have 100 kB."""
+MAX_SKIPPED_STRINGS = 16_000_000
+MAX_LISTS = 50_000
+"""Lists inside lists, all together (no model known uses one)."""
 MAX_STRING_BYTES = 10_000_000
-MAX_DIMS = 8
+MAX_KEY_BYTES = 65_535  # the format's own limit
+MAX_TENSOR_NAME_BYTES = 63  # GGML_MAX_NAME with its closing zero
+MAX_DIMS = 4  # GGML_MAX_DIMS
 MAX_DIM = 2**32
+MAX_DATA_BYTES = 2**62
+"""Of one tensor, and of all together: far over any disk, and far from where 64-bit sums wrap around."""
 MAX_NESTING = 4
 DEFAULT_ALIGNMENT = 32
 
@@ -146,6 +159,10 @@ class _Cursor:
         self._pos = 0
         self.order = order
         self._u64 = struct.Struct(order + "Q")
+        self._kept_bytes = 0
+        self._kept_elements = 0
+        self._n_strings = 0
+        self._n_lists = 0
 
     def use_big_endian(self) -> None:
         self.order = ">"
@@ -187,13 +204,46 @@ class _Cursor:
         return int.from_bytes(self.take(8), "little" if self.order == "<" else "big")
 
     def string(self) -> str:
-        return self.string_bytes().decode("utf-8", "replace")
+        """A string that is kept. One that is not UTF-8 is a text of the author's, not worth a model."""
+        raw = self.string_bytes()
+        self.keep(len(raw))
+        return raw.decode("utf-8", "replace")
+
+    def name(self, what: str, max_bytes: int) -> str:
+        """A key or the name of a tensor, which must be UTF-8: nothing can be found by a name that is guessed."""
+        length = self.u64()
+        if length > max_bytes:
+            raise self.fail(f"the name of {what} claims {length} bytes")
+        self.keep(length)
+        try:
+            return self.take(length).decode("utf-8")
+        except UnicodeDecodeError:
+            raise self.fail(f"the name of {what} is not UTF-8 text") from None
 
     def string_bytes(self) -> bytes:
         length = self.u64()
         if length > MAX_STRING_BYTES:
-            raise _damaged(self._source, f"a string in its header claims {length} bytes")
+            raise self.fail(f"a string in its header claims {length} bytes")
         return self.take(length)
+
+    def keep(self, n_bytes: int) -> None:
+        """Count what stays in memory."""
+        self._kept_bytes += n_bytes
+        if self._kept_bytes > MAX_KEPT_BYTES:
+            raise self.fail(f"its metadata is over {format_bytes(MAX_KEPT_BYTES)}")
+
+    def may_keep(self, count: int) -> bool:
+        """Whether a list of so many elements becomes a tuple."""
+        if count > MAX_KEPT_ELEMENTS or self._kept_elements + count > MAX_KEPT_TOTAL:
+            return False
+        self._kept_elements += count
+        return True
+
+    def enter_list(self) -> None:
+        """Count a list inside a list."""
+        self._n_lists += 1
+        if self._n_lists > MAX_LISTS:
+            raise self.fail(f"it has over {MAX_LISTS} lists inside lists")
 
     def skip(self, n_bytes: int) -> None:
         if n_bytes <= len(self._window) - self._pos:
@@ -206,6 +256,9 @@ class _Cursor:
         self.take(1)  # the last byte must exist
 
     def skip_strings(self, count: int) -> None:
+        self._n_strings += count
+        if self._n_strings > MAX_SKIPPED_STRINGS:
+            raise self.fail(f"its lists hold over {MAX_SKIPPED_STRINGS} strings")
         unpack = self._u64.unpack_from
         while count:
             window, pos, end = self._window, self._pos, len(self._window) - 8
@@ -250,14 +303,15 @@ def read_header(source: ByteSource) -> GgufHeader:
         raise cursor.fail(f"it claims {n_kv} metadata entries")
     metadata: dict[str, MetaValue] = {}
     for _ in range(n_kv):
-        key = cursor.string()
+        key = cursor.name("a metadata entry", MAX_KEY_BYTES)
         if key in metadata:
             raise cursor.fail(f"the metadata entry {key[:80]!r} is there twice")
         metadata[key] = _read_value(cursor, _value_type(cursor))
-    tensors = tuple(_read_tensor(cursor) for _ in range(n_tensors))
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise cursor.fail(f"its alignment {alignment!r} is not a power of two")
+    if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
+        raise cursor.fail(f"its alignment {repr(alignment)[:40]} is not a power of two")
+    tensors = tuple(_read_tensor(cursor) for _ in range(n_tensors))
+    _check_layout(cursor, tensors, alignment)
     return GgufHeader(
         version=version,
         is_big_endian=cursor.order == ">",
@@ -267,6 +321,32 @@ def read_header(source: ByteSource) -> GgufHeader:
         data_offset=-(-cursor.offset // alignment) * alignment,
         size_bytes=source.size_bytes,
     )
+
+
+def _check_layout(cursor: _Cursor, tensors: tuple[TensorInfo, ...], alignment: int) -> None:
+    """Tensors must follow one another without a gap, as llama.cpp wants them; a file may end before them."""
+    names: set[str] = set()
+    expected: int | None = 0
+    for tensor in tensors:
+        if tensor.name in names:
+            raise cursor.fail(f"the tensor {tensor.name!r} is there twice")
+        names.add(tensor.name)
+        n_bytes = tensor_bytes(tensor.type_id, tensor.shape)
+        if tensor.n_elements > MAX_DATA_BYTES or (n_bytes or 0) > MAX_DATA_BYTES or tensor.offset > MAX_DATA_BYTES:
+            raise cursor.fail(f"the tensor {tensor.name!r} has the impossible shape {tensor.shape}")
+        kind = TENSOR_TYPES.get(tensor.type_id)
+        if kind is not None and tensor.shape and tensor.shape[0] % kind.block_size:
+            raise cursor.fail(
+                f"a row of the tensor {tensor.name!r} has {tensor.shape[0]} numbers, {kind.name} needs a multiple of "
+                f"{kind.block_size}"
+            )
+        if tensor.offset % alignment:
+            raise cursor.fail(f"the tensor {tensor.name!r} is not aligned to {alignment} bytes")
+        if expected is not None and tensor.offset != expected:
+            what = "overlaps the one before" if tensor.offset < expected else "leaves a gap behind the one before"
+            raise cursor.fail(f"the tensor {tensor.name!r} {what}")
+        # A format that is not in the table has an unknown size: what follows cannot be checked.
+        expected = None if n_bytes is None else -(-(tensor.offset + n_bytes) // alignment) * alignment
 
 
 def _read_version(source: ByteSource, cursor: _Cursor) -> int:
@@ -312,11 +392,7 @@ def _read_value(cursor: _Cursor, value_type: ValueType) -> MetaValue:
 
 def _read_array(cursor: _Cursor) -> MetaValue:
     element_type, count = _array_head(cursor)
-    if element_type is ValueType.ARRAY:
-        start = cursor.offset
-        _skip_elements(cursor, element_type, count, depth=1)
-        return ArrayRef(element_type, count, start, cursor.offset - start)
-    if count <= MAX_KEPT_ELEMENTS:
+    if element_type is not ValueType.ARRAY and cursor.may_keep(count):
         if element_type is ValueType.STRING:
             return tuple(cursor.string() for _ in range(count))
         code = struct.Struct(f"{cursor.order}{count}{_CODES[element_type]}")
@@ -342,15 +418,16 @@ def _skip_elements(cursor: _Cursor, element_type: ValueType, count: int, depth: 
     else:
         if depth >= MAX_NESTING:
             raise cursor.fail("lists in its header are nested too deeply")
-        if count > MAX_NESTED_ELEMENTS:
+        if count > MAX_LISTS:
             raise cursor.fail(f"a list of lists in its header claims {count} elements")
         for _ in range(count):
+            cursor.enter_list()
             inner_type, inner_count = _array_head(cursor)
             _skip_elements(cursor, inner_type, inner_count, depth + 1)
 
 
 def _read_tensor(cursor: _Cursor) -> TensorInfo:
-    name = cursor.string()
+    name = cursor.name("a tensor", MAX_TENSOR_NAME_BYTES)
     n_dims = cursor.u32()
     if n_dims > MAX_DIMS:
         raise cursor.fail(f"the tensor {name[:80]!r} claims {n_dims} dimensions")

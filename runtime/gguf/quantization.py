@@ -107,11 +107,13 @@ FILE_TYPES: Mapping[int, str] = {
 _GUESSED = 1024
 """Flag in `general.file_type`: the converter guessed it."""
 
-_NAMES_IN_FILES = sorted(
-    {*FILE_TYPES.values(), "MXFP4", *(f"Q{bits}_K_XL" for bits in (2, 3, 4, 5, 6, 8))},
-    key=len,
-    reverse=True,
-)
+_MIXTURES = ("MXFP4", *(f"Q{bits}_K_XL" for bits in (2, 3, 4, 5, 6, 8)), *(f"Q{bits}_K_L" for bits in (2, 4, 5, 6)))
+"""Names of publishers that no `file_type` has: mixtures with larger embeddings, or other bits in each layer."""
+_REMOVED = ("Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8")
+"""Layouts for one kind of processor that llama.cpp no longer reads; Q4_0 is rearranged while loading instead."""
+_ALIASES: Mapping[str, str] = {"FP16": "F16", "FP32": "F32", "Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+"""As `llama-quantize` takes them, and spellings that are seen on the hub."""
+_NAMES_IN_FILES = sorted({*FILE_TYPES.values(), *_MIXTURES, *_REMOVED, *_ALIASES}, key=len, reverse=True)
 _IN_NAME = re.compile(
     rf"(?<![A-Z0-9])(?P<dynamic>UD-)?(?P<name>{'|'.join(map(re.escape, _NAMES_IN_FILES))})(?![A-Z0-9])"
 )
@@ -125,12 +127,19 @@ def name_of_file_type(file_type: int | None) -> str:
 def quantization_in_name(file_name: str) -> str:
     """The format that a file's name tells, upper case, `UD-` kept; "" if it tells none.
 
+    A part's number (`-00001-of-00003`) or a `mmproj-` in front change nothing.
+
     The last mention wins: `f16-to-Q4_K_M.gguf` is `Q4_K_M`.
     """
     found = ""
     for match in _IN_NAME.finditer(file_name.upper()):
-        found = (match["dynamic"] or "") + match["name"]
+        found = (match["dynamic"] or "") + _ALIASES.get(match["name"], match["name"])
     return found
+
+
+def is_removed(quantization: str) -> bool:
+    """Whether llama.cpp once knew this format and cannot load it any more."""
+    return quantization.upper() in _REMOVED
 
 
 def tensor_bytes(type_id: int, shape: tuple[int, ...]) -> int | None:

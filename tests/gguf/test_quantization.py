@@ -1,7 +1,7 @@
 import gguf
 import pytest
 
-from runtime.gguf.quantization import TENSOR_TYPES, name_of_file_type, quantization_in_name, tensor_bytes
+from runtime.gguf.quantization import TENSOR_TYPES, is_removed, name_of_file_type, quantization_in_name, tensor_bytes
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,25 @@ from runtime.gguf.quantization import TENSOR_TYPES, name_of_file_type, quantizat
         ("gpt-oss-20b-MXFP4_MOE-00001-of-00002.gguf", "MXFP4_MOE"),
         ("model-f16-to-Q8_0.gguf", "Q8_0"),
         ("mmproj-model-f16.gguf", "F16"),
+        ("mmproj-BF16.gguf", "BF16"),
+        ("Model-FP16.gguf", "F16"),
+        ("Big-Q5_K_M-00002-of-00003.gguf", "Q5_K_M"),
+        ("UD-Q2_K_XL/Big-UD-Q2_K_XL-00001-of-00003.gguf", "UD-Q2_K_XL"),
+        ("gemma-3-4b-it-Q6_K_L.gguf", "Q6_K_L"),
+        ("model-q4_k.gguf", "Q4_K_M"),
+        ("Phi-3.5-mini-instruct-Q4_0_4_4.gguf", "Q4_0_4_4"),
+        ("BitNet-2B-TQ2_0.gguf", "TQ2_0"),
         ("Qwen2-7B.gguf", ""),
         ("notq4_0really.gguf", ""),
     ],
 )
 def test_file_name_when_looked_at_then_tells_its_format(file_name: str, expected: str) -> None:
     assert quantization_in_name(file_name) == expected
+
+
+def test_format_that_llama_cpp_gave_up_when_asked_then_is_known_as_removed() -> None:
+    assert is_removed("Q4_0_4_4")
+    assert not is_removed("Q4_0")
 
 
 def test_file_type_when_named_then_flags_and_unknown_ids_are_tolerated() -> None:
