@@ -256,7 +256,7 @@ class DownloadRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
 class Download(msgspec.Struct, frozen=True, omit_defaults=True):
     """One download: all files of one quantization. `left_s` is None while nothing moves: never a guess.
 
-    `stalled_s` counts the seconds without a byte.
+    `stalled_s` counts the seconds without a byte; `waiting` says what a running one waits for.
     """
 
     id: str
@@ -272,3 +272,4 @@ class Download(msgspec.Struct, frozen=True, omit_defaults=True):
     started_s: float = 0.0
     model_id: str = ""
     failure: Failure | None = None
+    waiting: str = ""
