@@ -30,6 +30,8 @@ COMFORT_N_CTX = 32_768
 """An automatic context grows to this where all layers stay on GPUs: long documents and tool calls fit; more would take
 memory from the next model, and people who need it say so."""
 FLOOR_N_CTX = defaults.DEFAULT_N_CTX
+COMFORT_N_CTX_SHARED = 16_384
+"""The same where the GPU works in system memory: what the context takes there is missing to everything else."""
 CTX_STEP = 1024
 """Automatic contexts above the floor are multiples of it."""
 POOL_SHARES = (1.0, 0.5, 0.0)
@@ -53,7 +55,7 @@ class Chooser:
         train = self._shape.n_ctx_train or FLOOR_N_CTX
         self._floor = self._options.n_ctx or min(FLOOR_N_CTX, train)
         grows = self._options.n_ctx is None and self._shape.has_memory
-        self._comfort = max(self._floor, min(COMFORT_N_CTX, train)) if grows else self._floor
+        self._train = train if grows else self._floor
         self._n_units = layouts.n_units
         self._n_cpu_moe = min(self._options.n_cpu_moe or 0, self._shape.n_layer)
 
@@ -66,9 +68,9 @@ class Chooser:
         sets = self._sets()
         found: Choice | None = None
         for devices in sets:
-            better = self._best_on(devices, self._floor, self._comfort)
+            better = self._best_on(devices, self._floor, self._comfort(devices))
             if better is not None and (found is None or self._is_faster(better, found, CLEARLY_FASTER)):
-                found = better
+                found = better if found is None else replace(better, is_faster=True)
             if found is not None and (found.level == "gpu" or not self._is_measured):
                 break
         if found is None and self._options.n_ctx is None:
@@ -84,8 +86,15 @@ class Chooser:
         nodes = self._layouts.by_speed(self._budgets.nodes)
         return [local, *((*local, *nodes[:count]) for count in range(1, len(nodes) + 1))]
 
+    def _comfort(self, devices: tuple[Budget, ...]) -> int:
+        """The context that is enough for an automatic one."""
+        wanted = COMFORT_N_CTX_SHARED if any(budget.in_ram for budget in devices) else COMFORT_N_CTX
+        return max(self._floor, min(wanted, self._train))
+
     def _best_on(self, devices: tuple[Budget, ...], floor: int, comfort: int) -> Choice | None:
         """The best on these devices and the processor."""
+        if self._layouts.cannot_hold(devices):
+            return None
         wanted = self._options.n_gpu_layers
         if not devices or wanted == 0:
             return self._layouts.cpu_only(floor)
@@ -190,7 +199,7 @@ class Chooser:
         found: Choice | None = None
         for choice in choices:
             if choice is not None and (found is None or self._is_faster(choice, found, NOTABLY_FASTER)):
-                found = choice
+                found = choice if found is None else replace(choice, is_faster=True)
         return found
 
     def _is_faster(self, choice: Choice, other: Choice, factor: float) -> bool:

@@ -21,6 +21,8 @@ PROJECTOR_COMPUTE_BYTES = 256 * 2**20
 """Compute buffer of a picture projector: 0.1 to 0.4 GiB for those in use; its dry run tells the real one."""
 _DENSE_ROWS, _EXPERT_ROWS = (4, 3, 2), (5, 4, 6)
 """Rows of `n_embd` beside the feed-forward part: on the processor, on the device with the first layer, on others."""
+_REARRANGED = {"Q4_0", "Q4_K", "IQ4_NL"}
+"""Formats that both AVX2 and NEON kernels want rearranged (`ggml_repack_get_optimal_repack_type`)."""
 PIPELINE_COPIES = 4
 """Copies of a graph's inputs where several cards work as a pipeline (`GGML_SCHED_MAX_COPIES`)."""
 
@@ -88,10 +90,11 @@ def _add(sums: dict[str, int], device: str, n_bytes: int) -> None:
 def unit_weight_bytes(shape: ModelShape, resolved: ResolvedLoad, index: int, *, on_cpu: bool) -> int:
     """Weights of one unit on its own device; the output layer is the unit after the last layer.
 
-    On the processor a tied output layer is the token embeddings, which are there already.
+    On the processor a tied output layer is the token embeddings, which are there already, unless they are rearranged
+    for its matrix kernels, which takes a copy.
     """
     if index == shape.n_layer:
-        if shape.is_tied and on_cpu:
+        if shape.is_tied and on_cpu and not _REARRANGED & set(shape.output_types):
             return min(shape.output_bytes, F32 * shape.n_embd)  # its norm
         return shape.output_bytes
     layer = shape.layers[index]

@@ -37,6 +37,7 @@ class Choice:
     """A layout.
 
     `shortened_from` is the context that was given up for it, 0 if none was; `fits` is False where none does.
+    `is_faster` is True where a layout further up the list would fit too, but takes clearly longer by prediction.
     """
 
     level: Level
@@ -44,6 +45,7 @@ class Choice:
     draft: ResolvedLoad | None
     fits: bool = True
     shortened_from: int = 0
+    is_faster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,11 @@ class Layouts:
     def over(self, choice: Choice) -> dict[str, int]:
         """Bytes over what may be used, by device; empty when the choice fits."""
         return dict(self._budgets.overshoot(self.memory(choice)))
+
+    def cannot_hold(self, devices: Sequence[Budget]) -> bool:
+        """Whether not even the weights fit on these devices and in system memory together."""
+        usable = self._budgets.usable_bytes(budget.name for budget in devices)
+        return self._shape.layers_bytes + self._shape.input_bytes > usable
 
     def seconds(self, choice: Choice) -> float | None:
         """Predicted time of a typical exchange; None where the devices were not measured."""

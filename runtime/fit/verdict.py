@@ -163,9 +163,10 @@ class Verdict:
             count = sum(outcome.n_layer_on.get(budget.name, 0) for budget in nodes)
             who = _listed([_called(budget.device) for budget in nodes])
             takes = "takes" if len(nodes) == 1 else "take"
-            if len(nodes) == len(self._devices) and not self._budgets.locals():
-                return f"This machine's memory alone is not enough or slower, so {who} {takes} {count} layers."
-            return f"This machine's own devices alone are not enough or slower, so {who} {takes} {count} layers."
+            layers = "1 layer" if count == 1 else f"{count} layers"
+            if choice.is_faster:
+                return f"{who[0].upper()}{who[1:]} {takes} {layers}: this machine alone would be clearly slower."
+            return f"This machine's memory alone is not enough, so {who} {takes} {layers}."
         if outcome.n_layer_gpu < self._n_units:
             left = self._n_units - outcome.n_layer_gpu
             if self._inputs.options.n_gpu_layers is not None:
@@ -198,9 +199,10 @@ class Verdict:
                 return f"{_called(self._budgets.silent[0])} does not tell its memory, so the model stays off it."
             return "There is no GPU that llama.cpp can use."
         room = format_bytes(max(budget.usable_bytes for budget in gpus))
-        return (
-            f"Keeping layers on {_listed([_called(budget.device) for budget in gpus])} ({room} usable) would not help."
-        )
+        names = _listed([_called(budget.device) for budget in gpus])
+        if self._outcome.choice.is_faster:
+            return f"The processor is faster here than with layers on {names}."
+        return f"No layer fits on {names}: {room} may be used there."
 
     def _too_large_sentence(self) -> str:
         needed, free, _where = self._worst()
