@@ -79,7 +79,11 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class FileTable:
-    """All rows, in memory and in the catalogue. Not locked: the library's lock holds. Bounded by `MAX_ROWS`."""
+    """All rows, in memory and in the catalogue. Not locked: the library's lock holds. Bounded by `MAX_ROWS`.
+
+    Attributes:
+        revision: another number whenever a row says something new that a scan would not see.
+    """
 
     def __init__(self, catalogue: Catalogue | None) -> None:
         self._catalogue = catalogue
@@ -87,7 +91,9 @@ class FileTable:
         self._by_inode: dict[tuple[int, int], Path] = {}
         self._by_name: dict[tuple[str, int, int], Path] = {}
         self._dirty: set[Path] = set()
+        self._in_place: list[Path] = []
         self._version = -1
+        self.revision = 0
         if catalogue is not None:
             catalogue.migrate("files", MIGRATIONS)
 
@@ -109,6 +115,7 @@ class FileTable:
             writes=False,
         )
         self._version = version
+        self.revision += 1
         kept = {path: self._rows[path] for path in self._dirty if path in self._rows}
         self._rows = {}
         self._by_inode.clear()
@@ -157,6 +164,7 @@ class FileTable:
 
     def note_hash(self, file: DiskFile, sha256: str, verified: Verified, expected: str = "") -> None:
         """Remember what a check found."""
+        self.revision += 1
         known = self._rows.get(file.path) or Known(file.stamp)
         self._update(
             file.path,
@@ -167,6 +175,7 @@ class FileTable:
 
     def note_ours(self, file: DiskFile, sha256: str, *, is_checked: bool, repo: str = "") -> None:
         """Remember that we put this file here, with its hash ("" unknown)."""
+        self.revision += 1
         known = self._rows.get(file.path) or Known(file.stamp)
         self._update(
             file.path,
@@ -180,6 +189,15 @@ class FileTable:
                 is_ours=True,
                 repo=repo,
             ),
+        )
+
+    def note_moved(self, file: DiskFile, before: Known | None, sha256: str) -> None:
+        """Remember that we put this file here from elsewhere: what was known of it there still holds."""
+        self.revision += 1
+        known = before or Known(file.stamp)
+        self._update(
+            file.path,
+            msgspec.structs.replace(known, stamp=file.stamp, sha256=sha256 or known.sha256, is_ours=True),
         )
 
     def note_model(self, path: Path, model: str) -> None:
@@ -237,7 +255,7 @@ class FileTable:
     def in_place(self) -> tuple[Path, ...]:
         """Files elsewhere that a person brought in without copying, oldest first."""
         if self._catalogue is None:
-            return ()
+            return tuple(self._in_place)
         rows = self._catalogue.run(
             lambda connection: connection.execute("SELECT path FROM in_place ORDER BY added_s, path").fetchall(),
             writes=False,
@@ -247,6 +265,7 @@ class FileTable:
     def add_in_place(self, paths: Sequence[Path]) -> None:
         """List these files from now on."""
         if self._catalogue is None:
+            self._in_place += [path for path in paths if path not in self._in_place]
             return
         rows = [(_key(path), units.now()) for path in paths]
         self._catalogue.run(
@@ -256,6 +275,7 @@ class FileTable:
     def drop_in_place(self, paths: Sequence[Path]) -> None:
         """List them no more; the files stay."""
         if self._catalogue is None:
+            self._in_place = [path for path in self._in_place if path not in paths]
             return
         keys = [(_key(path),) for path in paths]
         self._catalogue.run(

@@ -1,311 +1,430 @@
-"""The models folder and the starter model: what is there, whether it is whole, and what it is called.
+"""The library: what models are on disk, and the only one who changes their files.
 
-Looking costs one header read for each file that is new or changed; everything else comes from a cache. Files still
-being downloaded (`*.partial`) are not looked at; damaged ones are listed with what is wrong, and never loaded.
+Looking costs one directory listing a folder and one header read for each file that is new or changed; everything else
+comes from memory or the catalogue. Files still on the way (`*.partial`) are not looked at; damaged ones are listed with
+what is wrong, and never loaded. Nothing of another program is ever moved, changed or deleted.
 """
 
-import difflib
-import hashlib
-import os
+import logging
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runtime.errors import (
-    FileTruncated,
-    ModelLoadFailed,
-    ModelNotFound,
-    RuntimeFault,
-    StorageFault,
-)
-from runtime.gguf.facts import GgufFacts, SplitName, read_facts, split_name
-from runtime.library.names import model_id, readable_name, unique_id
-from runtime.library.starter import STARTER_LICENCE, find_starter
+from runtime.errors import BadRequest, ModelLoadFailed, ModelNotFound, RuntimeFault, StorageFault
+from runtime.library import importing, lookup, moving, verify
+from runtime.library.catalogue import Catalogue
+from runtime.library.disk import DiskFile, look_at, walk
+from runtime.library.files import FileTable
+from runtime.library.foreign import Surroundings
+from runtime.library.listing import OWN, Entry, describe, list_models, plain
+from runtime.library.progress import Cancelled, IsCancelled, Report, ignore, never
+from runtime.library.records import Records
+from runtime.library.removal import ToTrash, remove_files, send_to_trash
+from runtime.library.roots import Root, Roots, find_roots, free_bytes, main_folder
+from runtime.library.scan import Reader, Sight, entries_of, entry_at, look, settle
+from runtime.library.starter import find_starter
 from runtime.messages.api import InstalledModel
+from runtime.messages.fit import LoadRecord
+from runtime.messages.library import LibraryState, ModelFolder, RemoveAnswer
+from runtime.options import ModelsOptions
 from runtime.paths import DataFolder
 
-MAX_FILES = 10_000
-"""Most model files looked at in one folder tree; the rest is left out."""
-MAX_DEPTH = 12
-N_HINTS = 3
+_log = logging.getLogger(__name__)
 
-_PROJECTOR = "It is the picture part of another model (mmproj), not a model of its own."
-_SIDE_FILE = "It belongs to another model and is not a model of its own."
-_BIG_ENDIAN = "It was made for machines with another byte order."
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One file as it was when it was last read."""
-
-    stamp: tuple[int, int]
-    facts: GgufFacts | None
-    fault: RuntimeFault | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One model: its files in order, and what was found out."""
-
-    stem: str
-    paths: tuple[Path, ...]
-    modified_s: float
-    size_bytes: int
-    seen: _Seen
-    fault: RuntimeFault | None
-    n_params: int
-    starter: bool = False
+Listed = Mapping[str, tuple[Entry, InstalledModel]]
 
 
 class Library:
-    """Finds models. Home thread: any (locked); every call reads the disk, so never on an event loop."""
+    """Finds models and looks after their files. Home thread: any (locked); every call reads the disk.
 
-    def __init__(self, folder: DataFolder, *, starter_path: Path | None = None) -> None:
-        """Remember where to look; nothing is read yet.
+    Attributes:
+        records: loads and speeds, kept in the catalogue; `None` without one.
+    """
+
+    def __init__(
+        self,
+        folder: DataFolder,
+        options: ModelsOptions | None = None,
+        catalogue: Catalogue | None = None,
+        *,
+        starter_path: Path | None = None,
+        around: Surroundings | None = None,
+        to_trash: ToTrash = send_to_trash,
+    ) -> None:
+        """Remember where to look; no folder is read yet.
 
         Args:
             folder: its `models` folder is searched, at any depth.
+            options: other folders and programs to look at; `None` looks at the data folder alone.
+            catalogue: remembers headers, hashes and loads over starts; `None` remembers them while this object lives.
             starter_path: file of the starter model; by default the one installed with the program.
+            around: where other programs keep things; by default this machine's.
+            to_trash: moves a file to the trash.
         """
-        self._models_path = folder.models
+        self._folder = folder
+        self._options = options
         self._starter_path = starter_path if starter_path is not None else find_starter()
-        self._lock = threading.Lock()
-        self._cache: dict[Path, _Seen] = {}
-        self._faults: dict[str, RuntimeFault] = {}
+        self._around = around if around is not None or options is None else Surroundings.here()
+        self._to_trash = to_trash
+        self._lock = threading.RLock()
+        self._table = FileTable(catalogue)
+        self._reader = Reader(self._table)
+        self._moves = moving.MoveTable(catalogue)
+        self.records = Records(catalogue) if catalogue is not None else None
+        self._last: tuple[object, Sight, Listed] | None = None
+        self._finish_move()
+
+    # --- what is there ------------------------------------------------------------------------------------
 
     def installed(self) -> tuple[InstalledModel, ...]:
-        """All models on disk, the starter first, then by name.
-
-        Raises:
-            StorageFault: if the models folder is there but cannot be read.
-        """
-        with self._lock:
-            return self._scan()
+        """All models on disk, the starter first, then by name. Folders that cannot be read are told by `state`."""
+        return tuple(model for _, model in self._scan().values())
 
     def find(self, name_or_path: str) -> InstalledModel:
         """The model of that id (in any case), file name, file stem or path; also a unique beginning of an id.
 
         Raises:
             ModelNotFound: if there is none; the hint tells the nearest names.
-            StorageFault: if the models folder cannot be read.
         """
-        with self._lock:
-            models = self._scan()
-            return self._by_name(name_or_path, models) or self._by_path(name_or_path, models)
+        return self._find(name_or_path)[1]
 
     def resolve(self, name_or_path: str) -> InstalledModel:
         """As `find`, for loading.
 
         Raises:
-            NotGguf, FileTruncated, ModelLoadFailed: if the file cannot be loaded.
-            ModelNotFound, StorageFault: as `find`.
+            NotGguf, FileTruncated, ModelLoadFailed, StorageFault: if the file cannot be loaded.
+            ModelNotFound: as `find`.
         """
-        model = self.find(name_or_path)
+        entry, model = self._find(name_or_path)
         if model.problem:
-            with self._lock:
-                fault = self._faults.get(model.path)
+            fault = entry.fault()
             raise fault or ModelLoadFailed(f"{model.name} cannot be loaded: {model.problem}", path=model.path)
         return model
 
-    # --- names --------------------------------------------------------------------------------------------
+    def files(self, name_or_path: str) -> tuple[Path, ...]:
+        """The parts of a model in order, without its projector.
 
-    def _by_name(self, name: str, models: tuple[InstalledModel, ...]) -> InstalledModel | None:
-        wanted = name.strip().lower()
-        for model in models:
-            if model.id == name:
-                return model
-        for model in models:
-            path = Path(model.path)
-            if wanted in (model.id, path.name.lower(), path.stem.lower(), model.name.lower()):
-                return model
-        as_id = model_id(name)
-        candidates = [model for model in models if as_id and (model.id == as_id or model.id.startswith(f"{as_id}-"))]
-        return candidates[0] if len(candidates) == 1 else None
+        Raises:
+            ModelNotFound: as `find`.
+        """
+        return tuple(file.path for file in self._find(name_or_path)[0].files)
 
-    def _by_path(self, name: str, models: tuple[InstalledModel, ...]) -> InstalledModel:
+    def state(self) -> LibraryState:
+        """Every folder that is searched, with the room its models take and what is wrong with it."""
+        listed = self._scan()
+        with self._lock:
+            sight = self._last[1] if self._last is not None else self._look()
+        folders = []
+        used_bytes = 0
+        for root, listing in zip(sight.roots.searched, sight.listings, strict=True):
+            entries = [entry for entry, _ in listed.values() if entry.root == root.path and entry.origin != "starter"]
+            if not root.is_told and not entries and not listing.problem:
+                continue
+            size_bytes = sum(entry.size_bytes for entry in entries)
+            used_bytes += size_bytes
+            problem = "" if root.is_main and not root.path.exists() and self._is_default(root.path) else listing.problem
+            folders.append(
+                ModelFolder(
+                    path=plain(str(root.path)),
+                    origin=root.origin,
+                    used_bytes=size_bytes,
+                    free_bytes=free_bytes(root.path),
+                    n_models=len(entries),
+                    is_main=root.is_main,
+                    problem=problem,
+                )
+            )
+        used_bytes += sum(entry.size_bytes for entry, _ in listed.values() if entry.in_place)
+        return LibraryState(tuple(folders), used_bytes, free_bytes(self.main))
+
+    @property
+    def main(self) -> Path:
+        """Where downloads and imports arrive."""
+        return main_folder(self._folder, self._options)
+
+    def load_record(self, model_id: str) -> LoadRecord | None:
+        """Planned against actual of the last load of a model; `None` if it was never loaded.
+
+        Raises:
+            StorageFault: if the catalogue cannot be read.
+        """
+        return self.records.load(model_id) if self.records is not None else None
+
+    # --- changes ------------------------------------------------------------------------------------------
+
+    def set_options(self, options: ModelsOptions) -> None:
+        """Look where these say from now on; a move to the new main folder is finished."""
+        with self._lock:
+            self._options = options
+            if self._around is None:
+                self._around = Surroundings.here()
+            self._finish_move()
+
+    def record_arrival(self, paths: Sequence[Path], sha256: Sequence[str], repo: str = "") -> str:
+        """Files that we put there and whose hashes were checked ("" unknown): downloads, quantized models.
+
+        Returns:
+            The id of the model they are or belong to; "" if there is none (a projector alone).
+
+        Raises:
+            StorageFault: if a file is gone.
+        """
+        with self._lock:
+            for path, hash_ in zip(paths, sha256, strict=True):
+                file = look_at(path)
+                if file is None:
+                    raise StorageFault(f"{plain(path.name)} is gone.", path=plain(str(path)))
+                self._table.note_ours(file, hash_, is_checked=True, repo=repo)
+        wanted = set(paths)
+        for entry, model in self._scan().values():
+            if any(file.path in wanted for file in entry.files):
+                return model.id
+        return ""
+
+    def verify(self, name_or_path: str, report: Report = ignore, is_cancelled: IsCancelled = never) -> str:
+        """Check every file of a model against its hash; remembers what was found.
+
+        Returns:
+            A sentence for a person.
+
+        Raises:
+            HashMismatch: if a file is damaged. Details: `path`, `expected`, `found`.
+            StorageFault: if a file cannot be read, or changed meanwhile.
+            ModelNotFound: as `find`.
+            Cancelled: when told to stop.
+        """
+        entry, _ = self._find(name_or_path)
+        expected = verify.expected_hashes(entry)
+        checks = verify.check_files(entry.all_files, expected, report, is_cancelled)
+        with self._lock:
+            for check in checks:
+                self._table.note_hash(check.file, check.sha256, check.verified)
+            settle(self._table, [check.file for check in checks])
+            self._last = None
+        announced = any(
+            entry.expected.get(file.path) or ((known := entry.known.get(file.path)) is not None and known.expected)
+            for file in entry.all_files
+        )
+        return verify.sentence(checks, were_announced=announced)
+
+    def remove(self, name_or_path: str) -> RemoveAnswer:
+        """Move a model's files to the trash. One that was brought in where it is, is only listed no more.
+
+        Raises:
+            NotAllowed: if its files belong to another program.
+            StorageFault: if a file cannot be moved.
+            ModelNotFound: as `find`.
+        """
+        entry, _ = self._find(name_or_path)
+        with self._lock:
+            if entry.in_place:
+                self._table.drop_in_place([file.path for file in entry.all_files])
+                self._last = None
+                return RemoveAnswer(0, (), in_trash=False)
+            importing.check_may_move(entry)
+            files = list(entry.files)
+            shared = [
+                other for other, _ in self._scan().values() if other.path != entry.path and other.projector is not None
+            ]
+            if entry.projector is not None:
+                in_use = {other.projector.path for other in shared if other.projector is not None}
+                going = (entry.projector, *entry.spares)
+                if entry.projector.path not in in_use:
+                    files += [file for file in going if self._is_own(file, entry)]
+            try:
+                answer = remove_files(files, entry.root, self._to_trash)
+            finally:
+                self._last = None
+            self._table.forget([file.path for file in files])
+            return answer
+
+    def import_path(
+        self,
+        path: str,
+        how: importing.ImportHow = "copy",
+        report: Report = ignore,
+        is_cancelled: IsCancelled = never,
+    ) -> str:
+        """Bring a model file, or every model below a folder, into the library.
+
+        Args:
+            path: of a file (with its other parts and projector) or a folder.
+            how: `copy` and `move` put them below the main folder; `use_in_place` lists them where they are.
+            report: hears how far it is.
+            is_cancelled: asked whether to stop.
+
+        Returns:
+            A sentence for a person.
+
+        Raises:
+            BadRequest: if there is no model.
+            NotGguf, FileTruncated, ModelLoadFailed: if the one file named cannot be loaded.
+            NotAllowed, DiskFull, StorageFault, HashMismatch, Cancelled: as `importing.bring`.
+        """
+        source = Path(path).expanduser()
+        entries = self._importable(source)
+        with self._lock:
+            main = self.main
+            there = {file.identity for entry, _ in self._scan().values() for file in entry.files}
+        if how == "use_in_place":
+            fresh = [entry for entry in entries if any(file.identity not in there for file in entry.files)]
+            with self._lock:
+                self._table.add_in_place([file.path.absolute() for entry in fresh for file in entry.all_files])
+                self._last = None
+            return f"Listed {_named(fresh)} without copying." if fresh else f"Already listed: {_named(entries)}."
+        brought = importing.bring(entries, main, how, report, is_cancelled)
+        with self._lock:
+            for one in brought:
+                self._table.note_ours(one.file, one.sha256, is_checked=one.was_announced)
+            self._last = None
+        return f"{'Moved' if how == 'move' else 'Copied'} {_named(entries)} to {plain(str(main))}."
+
+    def move_main(self, path: str, report: Report = ignore, is_cancelled: IsCancelled = never) -> str:
+        """Put all own files of the main folder below another one. The caller then saves the new main folder.
+
+        What was copied is deleted from the old folder by the `set_options` that names the new one. After a failure
+        both folders are searched, and the same call goes on.
+
+        Returns:
+            A sentence for a person.
+
+        Raises:
+            BadRequest, DiskFull, StorageFault: see `moving`.
+            Cancelled: when told to stop; all is as before.
+        """
+        source, target = self.main, Path(path).expanduser()
+        moving.check_target(source, target)
+        with self._lock:
+            entries = [entry for entry, _ in self._scan().values() if entry.root == source and entry.origin in OWN]
+            files = [file for entry in entries for file in (*entry.all_files, *entry.spares)]
+            files += moving.files_along(source)
+            self._moves.begin(moving.Move(source, target))
+        unique = list({file.path: file for file in files}.values())
+        before = {file.path: self._table.at(file.path) for file in unique}
         try:
-            path = Path(name).expanduser()
-            is_file, is_there = path.is_file(), path.exists()
-        except (OSError, RuntimeError, ValueError) as error:  # too long, a person who does not exist, a null
-            raise ModelNotFound(
-                f"{name[:200]!r} cannot be looked up: {error}."[:500], hint="Name a .gguf file.", model=name[:200]
-            ) from None
-        if is_file:
-            absolute = path.absolute()
-            for model in models:
-                if Path(model.path) == absolute:
-                    return model
-            split = split_name(path.name)
-            group = _whole_set(absolute, split) if split else (absolute,)
-            entry = self._entry(split.stem if split else absolute.stem, group)
-            if entry.fault is not None:
-                self._faults[str(entry.paths[0])] = entry.fault
-            return self._described(entry, {model.id for model in models})
-        known = {model.id: model for model in models if not model.problem}
-        near = difflib.get_close_matches(model_id(name), known, n=N_HINTS, cutoff=0.4) or list(known)[:N_HINTS]
-        looks_like_path = any(mark in name for mark in ("/", "\\")) or name.lower().endswith(".gguf")
-        if looks_like_path and is_there:
-            what = "a folder" if path.is_dir() else "no ordinary file"
-            raise ModelNotFound(f"{name} is {what}.", hint="Name a .gguf file.", model=name)
-        message = f"There is no model file {name}." if looks_like_path else f"No model called {name!r} is installed."
-        hint = f"Did you mean {', '.join(near)}?" if near else "Download a model or put one into the models folder."
-        raise ModelNotFound(message, hint=hint, model=name)
+            done = moving.move(unique, self._moves, report, is_cancelled)
+        except Cancelled:
+            with self._lock:
+                self._moves.end()
+                self._last = None
+            raise
+        with self._lock:
+            for old, (file, sha256) in done.items():
+                known = before[old]
+                self._table.note_moved(file, known, sha256)
+            self._last = None
+        return f"Moved {_named(entries)} to {plain(str(target))}."
 
-    # --- the disk -----------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------------------
 
-    def _scan(self) -> tuple[InstalledModel, ...]:
-        entries = [self._entry(stem, paths) for stem, paths in _groups(self._files())]
-        if self._starter_path is not None and self._starter_path.is_file():
-            starter_path = self._starter_path
-            entries.append(self._entry(starter_path.stem, (starter_path,), starter=True))
-        present = {path for entry in entries for path in entry.paths}
-        self._cache = {path: seen for path, seen in self._cache.items() if path in present}
-        self._faults = {str(entry.paths[0]): entry.fault for entry in entries if entry.fault is not None}
-        # The older file keeps its id when a second one of that name comes.
-        entries.sort(key=lambda entry: (not entry.starter, entry.modified_s, str(entry.paths[0])))
-        taken: set[str] = set()
-        models: list[InstalledModel] = []
-        for entry in entries:
-            model = self._described(entry, taken)
-            taken.add(model.id)
-            models.append(model)
-        return tuple(sorted(models, key=lambda model: (not model.starter, model.name.lower(), model.id)))
+    def _roots(self) -> Roots:
+        opened = self._moves.open
+        also = [] if opened is None else [opened.source, opened.target]
+        return find_roots(self._folder, self._options, self._around, also)
 
-    def _files(self) -> Iterator[Path]:
-        root = self._models_path
-        if not root.exists():
+    def _look(self) -> Sight:
+        return look(self._roots(), self._table.in_place(), self._starter_path)
+
+    def _scan(self) -> Listed:
+        with self._lock:
+            try:
+                self._table.refresh()
+                used_s = self.records.used_s() if self.records is not None else {}
+            except StorageFault as fault:
+                _log.warning("the catalogue could not be read: %s", fault.message)
+                used_s = {}
+            sight = self._without_moved(self._look())
+            marker = (sight, used_s, self._table.revision)
+            if self._last is not None and self._last[0] == marker:
+                return self._last[2]
+            entries = entries_of(sight, self._reader)
+            listed = list_models(entries, self._starter_path, used_s)
+            for entry, model in listed.values():
+                self._table.note_model(entry.path, model.id)
+            settle(self._table, sight.files)
+            self._last = ((sight, used_s, self._table.revision), sight, listed)
+            return listed
+
+    def _without_moved(self, sight: Sight) -> Sight:
+        """While a move is open, a file of the old folder that has its checked copy in the new one is not listed."""
+        if self._moves.open is None:
+            return sight
+        return sight.without(lambda file: self._moves.copy_of(file) is not None)
+
+    def _find(self, name_or_path: str) -> tuple[Entry, InstalledModel]:
+        listed = self._scan()
+        found = lookup.by_name(name_or_path, (model for _, model in listed.values()))
+        if found is not None:
+            return listed[found.id]
+        path, is_file, is_there = lookup.as_path(name_or_path)
+        if not is_file:
+            raise lookup.not_found(name_or_path, path, (model for _, model in listed.values()), is_there=is_there)
+        absolute = path.absolute()
+        for entry, model in listed.values():
+            if any(file.path == absolute for file in entry.files):
+                return entry, model
+        file = look_at(absolute)
+        if file is None:
+            raise ModelNotFound(f"There is no model file {plain(name_or_path)}.", model=plain(name_or_path))
+        for entry, model in listed.values():
+            if entry.files[0].identity == file.identity:
+                return entry, model
+        with self._lock:
+            entry = self._entry_at(file)
+        return entry, describe(entry, {model.id for _, model in listed.values()})
+
+    def _entry_at(self, file: DiskFile) -> Entry:
+        beside = [one for one in walk(file.path.parent).files if one.path.parent == file.path.parent]
+        if file.path not in {one.path for one in beside}:
+            beside.append(file)  # its name does not end as a model's does
+        return entry_at(file, beside, self._roots(), self._reader)
+
+    def _importable(self, source: Path) -> list[Entry]:
+        if source.is_dir():
+            with self._lock:
+                roots = Roots((Root(source.absolute(), "folder"),), self._roots().foreign)
+                entries = entries_of(look(roots, (), None), self._reader)
+            usable = [
+                entry
+                for entry in entries
+                if entry.fault() is None
+                and (facts := entry.facts()) is not None
+                and facts.kind in ("chat", "embedding")
+            ]
+            if not usable:
+                raise BadRequest(
+                    f"There is no whole GGUF model in {plain(str(source))}.",
+                    hint="Choose another folder.",
+                    param="path",
+                )
+            return usable
+        if not source.is_file():
+            raise BadRequest(f"There is no file {plain(str(source))}.", hint="Choose a GGUF file.", param="path")
+        entry, _ = self._find(str(source))
+        fault = entry.fault()
+        if fault is not None:
+            raise fault
+        return [entry]
+
+    def _is_own(self, file: DiskFile, entry: Entry) -> bool:
+        known = self._table.get(file)
+        is_ours = known is not None and known.is_ours
+        return self._roots().owner(file.real, entry.origin, is_ours=is_ours) in OWN
+
+    def _is_default(self, path: Path) -> bool:
+        return path == self._folder.models
+
+    def _finish_move(self) -> None:
+        opened = self._moves.open
+        if opened is None or self.main != opened.target:
             return
-        n_files = 0
-        visited: set[tuple[int, int]] = set()
-
-        def refuse(error: OSError) -> None:
-            if error.filename == str(root):
-                raise StorageFault(f"The models folder cannot be read: {error.strerror}.", path=str(root)) from error
-
-        for folder, folders, names in os.walk(root, onerror=refuse, followlinks=True):
-            here = Path(folder)
-            status = here.stat()
-            identity = (status.st_dev, status.st_ino)
-            if identity in visited or len(here.relative_to(root).parts) >= MAX_DEPTH:
-                folders.clear()
-                if identity in visited:
-                    continue
-            visited.add(identity)
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(names):
-                if name.startswith(".") or not name.lower().endswith(".gguf"):
-                    continue
-                n_files += 1
-                if n_files > MAX_FILES:
-                    return
-                yield here / name
-
-    def _entry(self, stem: str, paths: tuple[Path, ...], *, starter: bool = False) -> _Entry:
-        seen = [self._look(path) for path in paths]
-        fault = next((one.fault for one in seen if one.fault is not None), None)
-        split = split_name(paths[0].name)
-        if fault is None and split is not None and len(paths) < split.count:
-            fault = _missing_parts(paths, split)
-        return _Entry(
-            stem=stem,
-            paths=paths,
-            modified_s=max(one.stamp[0] for one in seen) / 1e9,
-            size_bytes=sum(one.stamp[1] for one in seen),
-            seen=seen[0],
-            fault=fault,
-            n_params=sum(one.facts.n_params for one in seen if one.facts is not None),
-            starter=starter,
-        )
-
-    def _look(self, path: Path) -> _Seen:
         try:
-            status = path.stat()
-        except OSError as error:
-            fault = StorageFault(f"{path.name} cannot be read: {error.strerror}.", path=str(path))
-            return _Seen((0, 0), None, fault)
-        stamp = (status.st_mtime_ns, status.st_size)
-        known = self._cache.get(path)
-        if known is not None and known.stamp == stamp:
-            return known
-        facts: GgufFacts | None = None
-        fault_found: RuntimeFault | None = None
-        try:
-            facts = read_facts(path)
-            facts.check_whole()
-        except RuntimeFault as error:
-            fault_found = error
-        except OSError as error:
-            fault_found = StorageFault(f"{path.name} cannot be read: {error.strerror or error}.", path=str(path))
-        seen = _Seen(stamp, facts, fault_found)
-        self._cache[path] = seen
-        return seen
-
-    def _described(self, entry: _Entry, taken: set[str]) -> InstalledModel:
-        path, facts = entry.paths[0], entry.seen.facts
-        fallback = hashlib.sha256(str(path).encode("utf-8", "surrogatepass")).hexdigest()[:6]
-        problem = entry.fault.message if entry.fault is not None else ""
-        if facts is not None and not problem:
-            if facts.kind == "projector":
-                problem = _PROJECTOR
-            elif facts.kind == "other":
-                problem = _SIDE_FILE
-            elif facts.is_big_endian:
-                problem = _BIG_ENDIAN
-        return InstalledModel(
-            id=unique_id(model_id(entry.stem), path.parent.name, fallback, taken),
-            name=readable_name(entry.stem, facts.name if facts else ""),
-            path=str(path),
-            size_bytes=entry.size_bytes,
-            kind=facts.kind if facts else "other",
-            publisher=self._publisher(path) or (facts.publisher if facts else ""),
-            architecture=facts.architecture if facts else "",
-            quantization=facts.quantization if facts else "",
-            n_params=entry.n_params or None,
-            n_ctx_train=facts.n_ctx_train if facts else None,
-            n_layer=facts.n_layer if facts else None,
-            licence=STARTER_LICENCE if entry.starter else (facts.licence if facts else ""),
-            starter=entry.starter,
-            created_s=entry.modified_s,
-            problem=problem,
-        )
-
-    def _publisher(self, path: Path) -> str:
-        """The first folder of `models/<publisher>/<repo>/<file>`."""
-        try:
-            parts = path.relative_to(self._models_path).parts
-        except ValueError:
-            return ""
-        return parts[0] if len(parts) > 2 else ""  # noqa: PLR2004 - publisher, repo, file
+            self._moves.finish()
+        except RuntimeFault as fault:
+            _log.warning("the old models folder could not be cleared: %s", fault.message)
+        self._last = None
 
 
-def _groups(files: Iterator[Path]) -> list[tuple[str, tuple[Path, ...]]]:
-    """Files as models: split sets together, in order of their numbers."""
-    sets: dict[tuple[Path, str, int], list[Path]] = {}
-    groups: list[tuple[str, tuple[Path, ...]]] = []
-    for path in files:
-        split = split_name(path.name)
-        if split is None:
-            groups.append((path.stem, (path,)))
-        else:
-            sets.setdefault((path.parent, split.stem, split.count), []).append(path)
-    groups += [(stem, tuple(sorted(paths))) for (_, stem, _), paths in sets.items()]
-    return groups
-
-
-def _whole_set(path: Path, split: SplitName) -> tuple[Path, ...]:
-    """The parts that stand beside this one, in order."""
-    names = (f"{split.stem}-{number:05d}-of-{split.count:05d}{path.suffix}" for number in range(1, split.count + 1))
-    return tuple(part for name in names if (part := path.parent / name).is_file()) or (path,)
-
-
-def _missing_parts(paths: tuple[Path, ...], split: SplitName) -> FileTruncated:
-    present = {found.number for path in paths if (found := split_name(path.name)) is not None}
-    missing = [str(number) for number in range(1, split.count + 1) if number not in present]
-    listed = ", ".join(missing[:8]) + (" and more" if len(missing) > 8 else "")  # noqa: PLR2004 - a readable list
-    which = f"part {listed} is" if len(missing) == 1 else f"parts {listed} are"
-    return FileTruncated(
-        f"The model has {split.count} parts, and {which} missing.",
-        hint="Download the missing parts.",
-        path=str(paths[0]),
-    )
+def _named(entries: Sequence[Entry]) -> str:
+    """`model.gguf` for one, `3 models` for several."""
+    return plain(entries[0].path.name) if len(entries) == 1 else f"{len(entries)} models"

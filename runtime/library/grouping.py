@@ -19,11 +19,16 @@ _BEST_FIRST = ("F16", "BF16", "Q8_0", "F32")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One model: its files in order, without what only goes with it."""
+    """One model: its files in order, and what goes with it.
+
+    Attributes:
+        spares: the same projector in other number formats; not used, and not a model of their own either.
+    """
 
     stem: str
     files: tuple[DiskFile, ...]
     projector: DiskFile | None = None
+    spares: tuple[DiskFile, ...] = ()
 
 
 def group(files: Sequence[DiskFile], facts_of: FactsOf, root: Path) -> list[Group]:
@@ -44,20 +49,19 @@ def group(files: Sequence[DiskFile], facts_of: FactsOf, root: Path) -> list[Grou
         facts = facts_of(one.files[0])
         if facts is not None and facts.kind == "chat":
             bases[one.files[0].path.parent].add(base_name(one.stem))
-    used: set[Path] = set()
     paired = []
+    taken: set[Path] = set()
     for one in models:
         found = _projector(one, facts_of, projectors, bases, root)
+        spares: tuple[DiskFile, ...] = ()
         if found is not None:
-            used.add(found.path)
-        paired.append(Group(one.stem, one.files, found))
-    alone = [
-        Group(file.path.stem, (file,))
-        for folder, several in projectors.items()
-        for file in several
-        if file.path not in used and not _serves_another(file, several, used, folder)
-    ]
-    return paired + alone
+            base = base_name(found.path.stem)
+            same = (file for file in projectors[found.path.parent] if base_name(file.path.stem) == base)
+            spares = tuple(file for file in same if file.path != found.path)
+            taken.update((found.path, *(file.path for file in spares)))
+        paired.append(Group(one.stem, one.files, found, spares))
+    alone = [file for several in projectors.values() for file in several if file.path not in taken]
+    return paired + [Group(file.path.stem, (file,)) for file in alone]
 
 
 def base_name(stem: str) -> str:
@@ -120,11 +124,3 @@ def _projector(
 
 def _order(facts: FileFacts) -> int:
     return _BEST_FIRST.index(facts.quantization) if facts.quantization in _BEST_FIRST else len(_BEST_FIRST)
-
-
-def _serves_another(file: DiskFile, several: list[DiskFile], used: set[Path], folder: Path) -> bool:
-    """A second projector of a model that has one: another number format of the same thing, not one that is alone."""
-    base = base_name(file.path.stem)
-    return any(
-        other.path in used and other.path.parent == folder and base_name(other.path.stem) == base for other in several
-    )

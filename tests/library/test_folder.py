@@ -208,7 +208,7 @@ def test_unchanged_files_when_looked_at_again_then_are_not_opened(
     def fail(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("runtime.library.folder.read_facts", fail)
+    monkeypatch.setattr("runtime.library.scan.read_file", fail)
     assert [model.id for model in library.installed()] == ["a"]
 
 
@@ -219,7 +219,7 @@ def test_cache_when_files_are_gone_then_forgets_them(folder: DataFolder, library
     for i in range(5):
         (folder.models / f"m{i}.gguf").unlink()
     library.installed()
-    assert library._cache == {}
+    assert library._table._rows == {}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
