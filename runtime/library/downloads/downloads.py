@@ -408,21 +408,19 @@ class Downloads:
         except OSError as error:
             raise disk_fault(error, root / record.name) from error
         with self._lock:
-            missing = [
+            outstanding = [
                 (other.record.root, other.record.size_bytes - other.live.done_bytes)
                 for other in self._items.values()
                 if other.record.state in _ON_THE_WAY
             ]
-        devices = {place: device_of(Path(place)) for place in {record.root, *(place for place, _ in missing)}}
-        others_bytes = sum(n_bytes for place, n_bytes in missing if devices[place] == devices[record.root])
+        devices = {place: device_of(Path(place)) for place in {record.root, *(place for place, _ in outstanding)}}
+        others_bytes = sum(n_bytes for place, n_bytes in outstanding if devices[place] == devices[record.root])
         missing_bytes = record.size_bytes - item.live.done_bytes
         free = self._policy.free(root)
         if missing_bytes > 0 and free - others_bytes - missing_bytes < self._policy.reserve_bytes:
             fault = full(nearest(root), missing_bytes + others_bytes + self._policy.reserve_bytes, free)
-            fault.hint = (
-                f"{units.format_bytes(missing_bytes)} are needed, {units.format_bytes(others_bytes)} for downloads that "
-                f"run, and {units.format_bytes(self._policy.reserve_bytes)} are kept free. Free some room first."
-            )
+            missing, others, kept = map(units.format_bytes, (missing_bytes, others_bytes, self._policy.reserve_bytes))
+            fault.hint = f"{missing} are needed, {others} for downloads that run, and {kept} are kept free."
             raise fault
 
     def _delete(self, item: _Item) -> None:

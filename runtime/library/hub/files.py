@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from runtime.gguf.facts import split_name
+from runtime.gguf.quality import quality_of
 from runtime.gguf.quantization import quantization_in_name
 from runtime.library.hub.answers import TreeRecord
 from runtime.library.hub.names import is_safe_path
@@ -21,7 +22,8 @@ MIN_BITS, MAX_BITS = 0.9, 34.0
 """Outside of these a count of parameters belongs to another file: F32 with its header is a little over 32."""
 
 _SIDE_FILES = ("imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-_BITS = re.compile(r"(\d+)")
+_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
+"""Best first: F16 is what llama.cpp's converter writes and every back end reads."""
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 
@@ -46,6 +48,7 @@ def files_of(records: Iterable[TreeRecord], n_params: int | None) -> FileList:
         if not is_projector and any(mark in lowered for mark in _SIDE_FILES):
             continue
         quantization = quantization_in_name(PurePosixPath(name).name) or quantization_in_name(name)
+        quality = quality_of(quantization)
         found.append(
             HubFile(
                 name=name,
@@ -55,6 +58,8 @@ def files_of(records: Iterable[TreeRecord], n_params: int | None) -> FileList:
                 quantization=quantization,
                 size_bytes=sum(sizes),
                 bits_per_weight=0.0 if is_projector else _bits_per_weight(sum(sizes), n_params),
+                quality=quality.quality,
+                note="" if is_projector else quality.note,
                 is_projector=is_projector,
             )
         )
@@ -98,25 +103,16 @@ def _with_projector(file: HubFile, projectors: Sequence[HubFile]) -> HubFile:
     return msgspec.structs.replace(file, projector=best.name)
 
 
-def _distance(file: HubFile, projector: HubFile) -> tuple[int, int, bool, str]:
-    """Nearest folder first, then nearest number of bits; F16 before BF16, which few processors multiply fast."""
+def _distance(file: HubFile, projector: HubFile) -> tuple[int, int, str]:
+    """Nearest folder first, then the format that most machines read well."""
     own, other = PurePosixPath(file.name).parent.parts, PurePosixPath(projector.name).parent.parts
     shared = 0
     for left, right in zip(own, other, strict=False):
         if left != right:
             break
         shared += 1
-    return (
-        len(other) - 2 * shared,
-        abs(_bits(file.quantization) - _bits(projector.quantization)),
-        projector.quantization != "F16",
-        projector.name,
-    )
-
-
-def _bits(quantization: str) -> int:
-    match = _BITS.search(quantization)
-    return int(match[1]) if match else 16
+    formats = (*_PROJECTORS, projector.quantization)
+    return len(other) - 2 * shared, formats.index(projector.quantization), projector.name
 
 
 def _size_bytes(record: TreeRecord) -> int:
