@@ -8,12 +8,15 @@ import logging
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
 
 from app.answering import Answering
+from app.arrivals import Arrivals
 from app.conversations import Conversations
 from app.garbage import Garbage
 from app.host_process import CommandProvider, HostProcess, host_command
 from app.link import HostLink
+from app.models_link import ModelsLink
 from app.notices import Notices
 from app.presets import Presets
+from app.removals import Removals
 from app.saver import Saver
 from app.session import ChatSession
 from app.settings import Settings
@@ -22,6 +25,7 @@ from app.store import Store, StoreLane
 from app.tasks import Lane
 from runtime.errors import Failure, HostUnreachable, to_failure
 from runtime.messages.api import HostFile
+from runtime.options import LoadOptions
 from runtime.paths import DataFolder
 
 PURGE_MS = 3_600_000
@@ -57,6 +61,9 @@ class AppContext(QObject):
         self.settings = Settings(folder.window_file, self._files, self.notices, self)
         self.host = HostProcess(folder, command=command, parent=self)
         self.link = HostLink(self)
+        self.models = ModelsLink(self.link, self)
+        self.removals = Removals(self.link, self.models, self.notices, self)
+        self.arrivals = Arrivals(self.link, self.notices, self)
         self.speed = Speed(parent=self)
         self.presets = Presets(self.store, self.settings, self)
         self.conversations = Conversations(self.store, self)
@@ -104,11 +111,14 @@ class AppContext(QObject):
         self._tidy()
         self.host.start()
 
-    def load_model(self, model_id: str) -> None:
-        """Load a model with the options remembered for it and make it the one loaded at the next start."""
+    def load_model(self, model_id: str, options: LoadOptions | None = None) -> None:
+        """Load a model and make it the one loaded at the next start.
+
+        `options` are remembered for it; `None` takes those remembered last.
+        """
         self.settings.update(last_model=model_id)
         self._answering.set_model_expected(True)
-        self.link.load_model(model_id, failed=self._load_failed)
+        self.link.load_model(model_id, options, failed=self._load_failed)
 
     def close(self) -> None:
         """The window closes: stop answers, save, end the host; `closed` follows within a few seconds at most."""
@@ -118,6 +128,7 @@ class AppContext(QObject):
         api = self.link.api
         keep = api is not None and api.running and api.options.keep_when_window_closes
         self.session.close()
+        self.removals.finish()
         self.settings.update(kept_host_pid=self.host.host.pid if keep and self.host.host else 0)
         self.settings.flush()
         self.link.detach()

@@ -36,7 +36,9 @@ from runtime.messages.api import (
     Status,
     UnloadRequest,
 )
+from runtime.messages.fit import NodeInfo
 from runtime.messages.hardware import HardwareSample
+from runtime.messages.library import Download, Job
 from runtime.messages.shared import Message
 from runtime.options import ApiOptions, LoadOptions
 
@@ -78,6 +80,15 @@ class HostLink(QObject):
 
     api_changed = Signal(object)
     """`ApiState`: the public API went on, off or elsewhere."""
+
+    downloads_changed = Signal()
+    """`downloads` changed: at most four times a second while one runs."""
+
+    jobs_changed = Signal()
+    """`jobs` changed: one moved on or ended."""
+
+    nodes_changed = Signal()
+    """`nodes` changed, or whether they can be reached."""
 
     notice = Signal(str, str)
     """Level ("info", "warning", "error") and text of something the host wants said."""
@@ -137,6 +148,21 @@ class HostLink(QObject):
     def api(self) -> ApiState | None:
         """The public API switch."""
         return self._mirror.api
+
+    @property
+    def downloads(self) -> tuple[Download, ...]:
+        """Downloads that wait, run, were paused, failed or just ended."""
+        return self._mirror.downloads
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Work on files, newest last."""
+        return self._mirror.jobs
+
+    @property
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """Machines that lend their memory."""
+        return self._mirror.nodes
 
     def model(self, model_id: str) -> LoadedModel | None:
         """The loaded model of this id."""
@@ -208,6 +234,13 @@ class HostLink(QObject):
             self.api_changed.emit(self.api)
         if Part.HARDWARE in changed and self.hardware is not None:
             self.hardware_changed.emit(self.hardware)
+        for part, signal in (
+            (Part.DOWNLOADS, self.downloads_changed),
+            (Part.JOBS, self.jobs_changed),
+            (Part.NODES, self.nodes_changed),
+        ):
+            if part in changed:
+                signal.emit()
 
     @Slot(object)
     def _events_closed(self, failure: Failure | None) -> None:
@@ -240,7 +273,7 @@ class HostLink(QObject):
 
         `options` are remembered by the host for this model; `None` takes those remembered, or automatic ones.
         """
-        self._send(
+        self.send(
             "POST",
             "/admin/models/load",
             LoadRequest(model_id, options, replace),
@@ -251,27 +284,27 @@ class HostLink(QObject):
 
     def unload_model(self, model_id: str, *, failed: Failed | None = None) -> None:
         """Unload a model."""
-        self._send("POST", "/admin/models/unload", UnloadRequest(model_id), _nothing, None, failed)
+        self.send("POST", "/admin/models/unload", UnloadRequest(model_id), _nothing, None, failed)
 
     def set_api(self, options: ApiOptions, *, failed: Failed | None = None) -> None:
         """Turn the public API on or off or move it; `api_changed` follows."""
-        self._send("PUT", "/admin/api", options, msgspec.json.Decoder(ApiState).decode, None, failed)
+        self.send("PUT", "/admin/api", options, msgspec.json.Decoder(ApiState).decode, None, failed)
 
     def new_key(self, name: str, done: Callable[[NewKeyAnswer], None], *, failed: Failed | None = None) -> None:
         """Make an API key; it is shown this once."""
-        self._send("POST", "/admin/keys", NewKey(name), msgspec.json.Decoder(NewKeyAnswer).decode, done, failed)
+        self.send("POST", "/admin/keys", NewKey(name), msgspec.json.Decoder(NewKeyAnswer).decode, done, failed)
 
     def delete_key(self, name: str, *, failed: Failed | None = None) -> None:
         """Delete an API key."""
-        self._send("DELETE", f"/admin/keys/{quote(name, safe='')}", None, _nothing, None, failed)
+        self.send("DELETE", f"/admin/keys/{quote(name, safe='')}", None, _nothing, None, failed)
 
     def list_requests(self, done: Callable[[tuple[RequestInfo, ...]], None], *, failed: Failed | None = None) -> None:
         """The running requests of all clients and the last finished ones, newest last."""
-        self._send("GET", "/admin/requests", None, msgspec.json.Decoder(tuple[RequestInfo, ...]).decode, done, failed)
+        self.send("GET", "/admin/requests", None, msgspec.json.Decoder(tuple[RequestInfo, ...]).decode, done, failed)
 
     def cancel_request(self, request_id: str, *, failed: Failed | None = None) -> None:
         """Cancel a request of any client; an unknown or finished one is no error."""
-        self._send("POST", "/admin/requests/cancel", CancelRequest(request_id), _nothing, None, failed)
+        self.send("POST", "/admin/requests/cancel", CancelRequest(request_id), _nothing, None, failed)
 
     def count_tokens(
         self,
@@ -284,7 +317,7 @@ class HostLink(QObject):
         """Count the tokens of a conversation. Only the newest count is answered; older ones are dropped."""
         if self._count_call is not None:
             self._count_call.drop()
-        self._count_call = self._send(
+        self._count_call = self.send(
             "POST",
             "/admin/count",
             CountRequest(model_id, messages),
@@ -310,7 +343,7 @@ class HostLink(QObject):
 
     def shut_host_down(self, done: Callable[[], None]) -> None:
         """Ask the host to end; `done` when it agreed or no longer answers."""
-        self._send("POST", "/admin/shutdown", None, _nothing, lambda _: done(), lambda _: done())
+        self.send("POST", "/admin/shutdown", None, _nothing, lambda _: done(), lambda _: done())
 
     # --- HTTP
 
@@ -330,7 +363,7 @@ class HostLink(QObject):
         request.setTransferTimeout(timeout_ms)
         return request
 
-    def _send(
+    def send(
         self,
         method: str,
         path: str,
@@ -338,14 +371,22 @@ class HostLink(QObject):
         decode: Callable[[bytes], A],
         done: Callable[[A], None] | None,
         failed: Failed | None,
+        *,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> Call | None:
+        """Send one short request; `None` when there is no host (which is told as a failure).
+
+        `timeout_ms` bounds the silence, not the whole request.
+        """
         tell_failed = failed or self.request_failed.emit
         if self._host is None:
             failure = unreachable(QCoreApplication.translate("HostLink", "not connected"))
             QTimer.singleShot(0, self, lambda: tell_failed(failure))
             return None
         raw = QByteArray(b"" if body is None else msgspec.json.encode(body))
-        reply = self._requests.sendCustomRequest(self._request(path), QByteArray(method.encode()), raw)
+        reply = self._requests.sendCustomRequest(
+            self._request(path, timeout_ms=timeout_ms), QByteArray(method.encode()), raw
+        )
 
         def take(reply: QNetworkReply) -> None:
             raw_answer = bytes(reply.readAll().data())

@@ -7,18 +7,26 @@ import msgspec
 from runtime.messages.api import (
     ApiChanged,
     ApiState,
+    DownloadsChanged,
     HardwareChanged,
     HostEvent,
     InstalledChanged,
     InstalledModel,
+    JobChanged,
     LoadedModel,
     ModelChanged,
     ModelGone,
+    NodesChanged,
     Notice,
     Snapshot,
     Status,
 )
+from runtime.messages.fit import NodeInfo
 from runtime.messages.hardware import HardwareSample
+from runtime.messages.library import Download, Job
+
+MAX_JOBS = 64
+"""Most jobs remembered; finished ones go first, the oldest of them first."""
 
 
 class Part(enum.Flag):
@@ -29,7 +37,10 @@ class Part(enum.Flag):
     INSTALLED = enum.auto()
     HARDWARE = enum.auto()
     API = enum.auto()
-    ALL = MODELS | INSTALLED | HARDWARE | API
+    DOWNLOADS = enum.auto()
+    JOBS = enum.auto()
+    NODES = enum.auto()
+    ALL = MODELS | INSTALLED | HARDWARE | API | DOWNLOADS | JOBS | NODES
 
 
 class Mirror:
@@ -39,6 +50,9 @@ class Mirror:
         self.status: Status | None = None
         self.installed: tuple[InstalledModel, ...] = ()
         self.hardware: HardwareSample | None = None
+        self.downloads: tuple[Download, ...] = ()
+        self.jobs: tuple[Job, ...] = ()
+        self.nodes: tuple[NodeInfo, ...] = ()
 
     @property
     def loaded(self) -> tuple[LoadedModel, ...]:
@@ -56,6 +70,9 @@ class Mirror:
             self.status = event.status
             self.installed = event.installed
             self.hardware = event.hardware
+            self.downloads = event.downloads
+            self.jobs = event.jobs[-MAX_JOBS:]
+            self.nodes = event.nodes
             return Part.ALL
         if self.status is None:
             return Part.NONE
@@ -73,14 +90,41 @@ class Mirror:
                 models = tuple(one for one in self.status.models if one.id != model_id)
                 self.status = msgspec.structs.replace(self.status, models=models)
                 return Part.MODELS
-            case InstalledChanged(installed):
-                self.installed = installed
-                return Part.INSTALLED
             case ApiChanged(api):
                 self.status = msgspec.structs.replace(self.status, api=api)
                 return Part.API
+            case Notice():
+                return Part.NONE
+            case _:
+                return self._apply_part(event)
+
+    def _apply_part(
+        self, event: InstalledChanged | HardwareChanged | DownloadsChanged | JobChanged | NodesChanged
+    ) -> Part:
+        match event:
+            case InstalledChanged(installed):
+                self.installed = installed
+                return Part.INSTALLED
             case HardwareChanged(sample):
                 self.hardware = sample
                 return Part.HARDWARE
-            case Notice():
-                return Part.NONE
+            case DownloadsChanged(downloads):
+                self.downloads = downloads
+                return Part.DOWNLOADS
+            case JobChanged(job):
+                self.jobs = _with_job(self.jobs, job)
+                return Part.JOBS
+            case NodesChanged(nodes):
+                self.nodes = nodes
+                return Part.NODES
+
+
+def _with_job(jobs: tuple[Job, ...], changed: Job) -> tuple[Job, ...]:
+    """The jobs with one of them replaced, or added as the newest."""
+    if any(one.id == changed.id for one in jobs):
+        return tuple(changed if one.id == changed.id else one for one in jobs)
+    kept = [*jobs, changed]
+    while len(kept) > MAX_JOBS:
+        oldest = next((one for one in kept if one.state != "running"), kept[0])
+        kept.remove(oldest)
+    return tuple(kept)

@@ -69,6 +69,12 @@ def _frames(t: Tokens) -> str:
     QFrame[role="toast"] {{ background: {t.tooltip}; border: none; border-radius: {Size.RADIUS}px; }}
     QFrame[role="popup"] {{ background: {t.raised}; border: {Size.LINE}px solid {t.line_strong};
         border-radius: {Size.RADIUS_L}px; }}
+    QFrame[role="row"] {{ background: transparent; border: none; border-top: {line}; }}
+    QFrame[role="row"]:hover {{ background: {t.panel}; }}
+    QFrame[role="row"][chosen="true"] {{ background: {t.panel}; }}
+    QFrame[role="pick"] {{ background: {t.raised}; border: {line}; border-radius: {Size.RADIUS_L}px; }}
+    QFrame[role="pick"]:hover {{ border-color: {t.line_strong}; background: {t.panel}; }}
+    QFrame[role="pick"][focused="true"] {{ border: {Size.FOCUS}px solid {t.accent}; }}
     QFrame[role="separator"] {{ background: {t.line}; border: none; max-height: {Size.LINE}px;
         min-height: {Size.LINE}px; }}
     QScrollArea, QScrollArea > QWidget > QWidget[role="scrolled"] {{ background: transparent; border: none; }}
@@ -89,9 +95,13 @@ def _labels(t: Tokens) -> str:
     QLabel[tone="title"] {{ font-size: {Type.TITLE}px; font-weight: 600; }}
     QLabel[tone="display"] {{ font-size: {Type.DISPLAY}px; font-weight: 600; }}
     QLabel[tone="ok"] {{ color: {t.ok}; }}
+    QLabel[tone="warn"] {{ color: {t.warn}; }}
     QLabel[tone="bad"] {{ color: {t.red}; }}
+    QLabel[tone="heading"] {{ font-size: {Type.READ}px; font-weight: 600; }}
     QLabel[tone="tag"] {{ background: {t.hover}; color: {t.text_muted}; border-radius: {Size.RADIUS_S}px;
         font-size: {Type.SMALL}px; padding: 0 {Space.HAIR}px; }}
+    QLabel[tone="tag-amber"] {{ background: {t.amber_soft}; color: {t.on_amber_soft};
+        border-radius: {Size.RADIUS_S}px; font-size: {Type.SMALL}px; padding: 0 {Space.HAIR}px; }}
     QLabel[tone="tag-accent"] {{ background: {t.accent_soft}; color: {t.on_accent_soft};
         border-radius: {Size.RADIUS_S}px; font-size: {Type.SMALL}px; padding: 0 {Space.HAIR}px; }}
     QFrame[role="error"] QLabel {{ color: {t.on_red_soft}; }}
@@ -175,7 +185,14 @@ def _buttons(t: Tokens) -> str:
     QCheckBox::indicator:hover, QCheckBox::indicator:focus {{ border-color: {t.accent}; }}
     QCheckBox::indicator:checked {{ background: {t.accent}; border-color: {t.accent}; image: url("{tick}"); }}
     QCheckBox::indicator:checked:disabled {{ background: {t.line_strong}; border-color: {t.line_strong}; }}
-    QCheckBox:focus {{ text-decoration: underline; }}
+    QCheckBox:focus, QRadioButton:focus {{ text-decoration: underline; }}
+    QRadioButton {{ color: {t.text}; spacing: {Space.XS}px; }}
+    QRadioButton:disabled {{ color: {t.text_disabled}; }}
+    QRadioButton::indicator {{ width: {Space.S}px; height: {Space.S}px; background: {t.surface};
+        border: {Size.LINE}px solid {t.line_strong}; border-radius: {(Space.S + 2 * Size.LINE) // 2}px; }}
+    QRadioButton::indicator:hover, QRadioButton::indicator:focus {{ border-color: {t.accent}; }}
+    QRadioButton::indicator:checked {{ background: {t.surface}; width: {Space.HAIR}px; height: {Space.HAIR}px;
+        border: {Space.HAIR + Size.LINE}px solid {t.accent}; }}
     """
 
 

@@ -95,6 +95,18 @@ class Size:
     PROGRESS_H: Final = 4
     POPUP_H: Final = 360
     SHADOW: Final = 18
+    STACK_H: Final = 20
+    SWATCH: Final = 10
+    METER_STEP_W: Final = 10
+    METER_H: Final = 6
+    QUANT_W: Final = 148
+    QUALITY_W: Final = 190
+    BUTTON_W: Final = 116
+    NUMBER_W: Final = 104
+    CHOICE_W: Final = 330
+    DIALOG_W: Final = 520
+    LABEL_W: Final = 168
+    EMPTY_MAX_W: Final = 440
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,7 @@ class Tokens:
     accent_soft: str
     on_accent_soft: str
     ok: str
+    warn: str
     amber: str
     amber_soft: str
     on_amber_soft: str
@@ -154,6 +167,7 @@ class Tokens:
     series_b: str
     series_c: str
     series_d: str
+    series_e: str
 
 
 LIGHT = Tokens(
@@ -181,6 +195,7 @@ LIGHT = Tokens(
     accent_soft="#e7eafc",
     on_accent_soft="#2f41b5",
     ok="#1f7a4d",
+    warn="#8a5200",
     amber="#b26a00",
     amber_soft="#fdf0d5",
     on_amber_soft="#7a4700",
@@ -205,6 +220,7 @@ LIGHT = Tokens(
     series_b="#0f8a7e",
     series_c="#b26a00",
     series_d="#a33b8f",
+    series_e="#6b7280",
 )
 
 DARK = Tokens(
@@ -232,6 +248,7 @@ DARK = Tokens(
     accent_soft="#272d4a",
     on_accent_soft="#b9c5ff",
     ok="#5cc98f",
+    warn="#e8a33d",
     amber="#e8a33d",
     amber_soft="#3a2d15",
     on_amber_soft="#f4c377",
@@ -256,6 +273,7 @@ DARK = Tokens(
     series_b="#4cc4b6",
     series_c="#e8a33d",
     series_d="#e08bd0",
+    series_e="#8f97a6",
 )
 
 TEXT_PAIRS: Final[tuple[tuple[str, str], ...]] = (
@@ -274,6 +292,9 @@ TEXT_PAIRS: Final[tuple[tuple[str, str], ...]] = (
     ("on_amber_soft", "amber_soft"),
     ("on_red_soft", "red_soft"),
     ("ok", "surface"),
+    ("ok", "raised"),
+    ("warn", "surface"),
+    ("warn", "raised"),
     ("red", "surface"),
     ("red", "raised"),
     ("on_selection", "selection"),

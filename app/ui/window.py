@@ -103,7 +103,7 @@ class MainWindow(QMainWindow):
         """Pages beside the chat are imported and made when they are first shown."""
         context, appearance = self._context, self._appearance
         if name == "models":
-            from app.ui.pages.models import ModelsPage
+            from app.ui.models.page import ModelsPage
 
             models = ModelsPage(context, appearance)
             models.chat_wanted.connect(self._chat_with)

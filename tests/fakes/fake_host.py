@@ -32,10 +32,10 @@ import msgspec
 from runtime.errors import (
     BadRequest,
     Failure,
-    GenerationFailed,
     ModelNotFound,
     NoSuchRoute,
     NotAuthorized,
+    RuntimeFault,
     to_failure,
 )
 from runtime.messages.api import (
@@ -48,6 +48,7 @@ from runtime.messages.api import (
     CountRequest,
     HostEvent,
     HostFile,
+    InstalledChanged,
     InstalledModel,
     LoadedModel,
     LoadRequest,
@@ -63,6 +64,7 @@ from runtime.messages.shared import Message
 from runtime.options import ApiOptions, LoadOptions
 from runtime.paths import DataFolder
 from tests.fakes.answers import Reply, hardware_sample, installed_model, ready_model, words
+from tests.fakes.fake_models import FakeModels
 
 TOKEN = "fake-token"
 POLL_S = 0.02
@@ -82,6 +84,7 @@ class FakeHost:
         chats: requests received.
         n_cancelled: streams whose reader went away before their end.
         paths: every request line, "GET /admin/status".
+        library: the pretended library, hub, plans and downloads.
     """
 
     models: list[LoadedModel] = field(default_factory=lambda: [ready_model()])
@@ -99,6 +102,7 @@ class FakeHost:
     paths: list[str] = field(default_factory=list)
     n_cancelled: int = 0
     port: int = 0
+    library: FakeModels = field(default_factory=FakeModels)
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
@@ -173,6 +177,8 @@ class FakeHost:
                     self.models = [one for one in self.models if one.id != model_id]
                 case ApiChanged(api):
                     self.api = api
+                case InstalledChanged(installed):
+                    self.installed = list(installed)
                 case _:
                     pass
             for reader in self._readers:
@@ -211,7 +217,14 @@ class FakeHost:
 
     def snapshot(self) -> Snapshot:
         """First event of a reader."""
-        return Snapshot(status=self.status(), installed=tuple(self.installed), hardware=hardware_sample())
+        return Snapshot(
+            status=self.status(),
+            installed=tuple(self.installed),
+            hardware=hardware_sample(),
+            downloads=tuple(self.library.downloads),
+            jobs=tuple(self.library.jobs),
+            nodes=tuple(self.library.nodes),
+        )
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[deque[HostEvent]]:
@@ -268,7 +281,13 @@ class FakeHost:
             self.emit(ModelChanged(msgspec.structs.replace(model, state="failed", failure=self.load_failure)))
         else:
             ready = ready_model(model.id, model.name, n_ctx=model.options.n_ctx or 4096)
-            self.emit(ModelChanged(msgspec.structs.replace(ready, options=model.options)))
+            known = next(one for one in self.installed if one.id == model.id)
+            record = self.library.record(known, model.options)
+            self.emit(
+                ModelChanged(
+                    msgspec.structs.replace(ready, options=model.options, plan=record.plan, actual=record.actual)
+                )
+            )
 
     def set_api(self, options: ApiOptions) -> ApiState:
         """Switch the pretended API."""
@@ -348,7 +367,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         except msgspec.MsgspecError as error:
             self._send(400, to_failure(BadRequest(str(error))))
-        except (ModelNotFound, NoSuchRoute, NotAuthorized, GenerationFailed) as error:
+        except RuntimeFault as error:
             self._send(error.status, to_failure(error))
 
     def _check_token(self) -> None:
@@ -371,6 +390,15 @@ class _Handler(BaseHTTPRequestHandler):
             case "POST", "/admin/models/unload":
                 host.emit(ModelGone(msgspec.json.decode(body, type=UnloadRequest).model))
                 self._send(204)
+            case method, path:
+                answer = host.library.answer(host, method, path, body)
+                if answer is None:
+                    self._route_rest(host, method, path, body)
+                else:
+                    self._send(*answer)
+
+    def _route_rest(self, host: FakeHost, method: str, path: str, body: bytes) -> None:
+        match method, path:
             case "POST", "/admin/chat":
                 self._chat(host, msgspec.json.decode(body, type=ChatRequest))
             case "POST", "/admin/count":
@@ -388,7 +416,7 @@ class _Handler(BaseHTTPRequestHandler):
                 keys = (*host.api.keys, ApiKeyInfo(name, 1.0))
                 host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
                 self._send(200, NewKeyAnswer(name, f"sk-{name}"))
-            case "DELETE", path if path.startswith("/admin/keys/"):
+            case "DELETE", _ if path.startswith("/admin/keys/"):
                 gone = unquote(path.removeprefix("/admin/keys/"))
                 keys = tuple(key for key in host.api.keys if key.name != gone)
                 host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
@@ -397,7 +425,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(204)
                 host.shutdown_asked.set()
             case _:
-                raise NoSuchRoute(f"There is nothing at {self.path}.")
+                raise NoSuchRoute(f"There is nothing at {path}.")
 
     def _send(self, status: int, value: object = None) -> None:
         raw = b"" if value is None else msgspec.json.encode(value)

@@ -1,10 +1,34 @@
 """What the pages beside the chat share: a title, a scrolled column of bounded width, cards, and empty states."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.ui.controls.labels import label
 from app.ui.theme import Size, Space
+
+
+class ScrolledColumn(QScrollArea):
+    """A scrolled column of bounded width, in the middle of what is wide."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        inside = QWidget()
+        inside.setProperty("role", "scrolled")
+        row = QHBoxLayout(inside)
+        row.setContentsMargins(Space.XL, Space.L, Space.XL, Space.XL)
+        holder = QWidget()
+        holder.setMaximumWidth(Size.PAGE_MAX_W)
+        row.addStretch(1)
+        row.addWidget(holder, 1000)
+        row.addStretch(1)
+        self.column = QVBoxLayout(holder)
+        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column.setSpacing(Space.M)
+        self.setWidget(inside)
 
 
 class Page(QWidget):
@@ -16,24 +40,9 @@ class Page(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        area = QScrollArea()
-        area.setWidgetResizable(True)
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        outer.addWidget(area)
-        inside = QWidget()
-        inside.setProperty("role", "scrolled")
-        row = QHBoxLayout(inside)
-        row.setContentsMargins(Space.XL, Space.L, Space.XL, Space.XL)
-        column_holder = QWidget()
-        column_holder.setMaximumWidth(Size.PAGE_MAX_W)
-        row.addStretch(1)
-        row.addWidget(column_holder, 1000)
-        row.addStretch(1)
-        self.column = QVBoxLayout(column_holder)
-        self.column.setContentsMargins(0, 0, 0, 0)
-        self.column.setSpacing(Space.M)
+        self.area = ScrolledColumn()
+        outer.addWidget(self.area)
+        self.column = self.area.column
         self.head = QHBoxLayout()
         self.head.setSpacing(Space.S)
         words = QVBoxLayout()
@@ -44,7 +53,6 @@ class Page(QWidget):
         words.addWidget(self.intro)
         self.head.addLayout(words, 1)
         self.column.addLayout(self.head)
-        area.setWidget(inside)
 
 
 class Card(QFrame):
@@ -88,7 +96,7 @@ class SettingRow(QWidget):
             control.setAccessibleDescription(text)
 
 
-def clear_layout(layout: QVBoxLayout) -> None:
+def clear_layout(layout: QLayout) -> None:
     """Delete all widgets of a layout."""
     while layout.count():
         item = layout.takeAt(0)

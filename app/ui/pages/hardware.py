@@ -12,6 +12,7 @@ from app.ui.controls.labels import ElidedLabel, label, set_tone
 from app.ui.controls.meters import Chart
 from app.ui.frame.chips import pair_text
 from app.ui.pages.base import Card, Page, clear_layout
+from app.ui.pages.nodes import NodesCard
 from app.ui.theme import Size, Space
 from runtime.messages.hardware import CpuSample, GpuSample, HardwareSample, MemorySample
 from runtime.units import format_bytes
@@ -157,6 +158,7 @@ class HardwarePage(Page):
         self.column.addWidget(self._cpu)
         self.column.addWidget(self._memory)
         self.column.addWidget(self._notes)
+        self.column.addWidget(NodesCard(context, appearance))
         self.column.addStretch(1)
         self.setMinimumWidth(Size.TRANSCRIPT_MIN_W)
         context.link.hardware_changed.connect(self._show_sample)

@@ -10,6 +10,7 @@ from app.ui.appearance import Appearance
 from app.ui.controls.buttons import TintedButton
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.pages.base import Card, Page, SettingRow
+from app.ui.pages.settings_models import HubCard, ModelsCard
 from app.ui.theme import Size, Space
 
 
@@ -55,6 +56,11 @@ class SettingsPage(Page):
             )
         )
         self.column.addWidget(start)
+
+        self.models = ModelsCard(context, appearance)
+        self.column.addWidget(self.models)
+        self.hub = HubCard(context)
+        self.column.addWidget(self.hub)
 
         data = Card(tr("Data"))
         row = QWidget()

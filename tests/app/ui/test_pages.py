@@ -9,80 +9,19 @@ from app.context import AppContext
 from app.ui.appearance import Appearance
 from app.ui.pages.benchmark import RUNS, BenchmarkPage
 from app.ui.pages.hardware import HISTORY, HardwarePage
-from app.ui.pages.models import ModelsPage
 from app.ui.pages.server import ServerPage
 from app.ui.pages.settings import SettingsPage
 from app.ui.pages.snippets import SNIPPETS, snippet
 from app.ui.window import MainWindow
-from runtime.messages.api import HardwareChanged, InstalledChanged
+from runtime.messages.api import HardwareChanged
 from tests.app.ui.conftest import WAIT_MS
 from tests.app.ui.test_status_bar import GPU
-from tests.fakes.answers import hardware_sample, installed_model
+from tests.fakes.answers import hardware_sample
 from tests.fakes.fake_host import FakeHost
 
 
 def texts(widget: QWidget) -> str:
     return "\n".join(label.text() for label in widget.findChildren(QLabel) if not label.isHidden())
-
-
-def test_when_models_are_installed_then_each_is_listed_with_its_facts(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
-) -> None:
-    page = live_window.page_widget("models")
-    assert isinstance(page, ModelsPage)
-    broken = installed_model("broken", "Broken", problem="The file ends too early.")
-    fake_host.emit(InstalledChanged((installed_model(), broken)))
-    qtbot.waitUntil(lambda: len(page._cards) == 2, timeout=WAIT_MS)
-    shown = texts(page)
-    for fact in (
-        "SmolLM2 135M Instruct",
-        "HuggingFaceTB",
-        "135M parameters",
-        "Q4_1",
-        "98.4 MB",
-        "8,192 tokens context",
-    ):
-        assert fact in shown
-    assert "The file ends too early." in shown
-    assert "2 models on this computer" in shown
-    assert page._cards["broken"]._buttons["load"].isHidden()
-    del context
-
-
-def test_when_a_model_is_unloaded_and_loaded_from_its_card_then_the_host_does_it(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
-) -> None:
-    page = live_window.page_widget("models")
-    assert isinstance(page, ModelsPage)
-    live_window.show_page("models")
-    (card,) = page._cards.values()
-    QTest.mouseClick(card._buttons["unload"], Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not context.link.loaded, timeout=WAIT_MS)
-    assert not card._buttons["load"].isHidden()
-    QTest.mouseClick(card._buttons["load"], Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: bool(context.link.loaded) and context.link.loaded[0].state == "ready", timeout=WAIT_MS)
-    assert fake_host.loads
-    assert "Loaded" in texts(card)
-    assert context.settings.values.last_model == card.model.id
-
-
-def test_when_no_model_is_installed_then_the_page_says_what_to_do(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
-) -> None:
-    page = live_window.page_widget("models")
-    fake_host.emit(InstalledChanged(()))
-    qtbot.waitUntil(lambda: "Put a GGUF file into the models folder" in texts(page), timeout=WAIT_MS)
-
-
-def test_when_words_are_typed_into_the_filter_then_only_models_with_them_stay(live_window: MainWindow) -> None:
-    page = live_window.page_widget("models")
-    assert isinstance(page, ModelsPage)
-    QTest.keyClicks(page._filter, "smol q4")
-    (card,) = page._cards.values()
-    assert not card.isHidden()
-    QTest.keyClicks(page._filter, " qwen")
-    assert card.isHidden()
-    assert "No model has these words" in texts(page)
 
 
 def test_when_the_api_is_turned_on_then_address_and_snippets_are_ready_to_copy(

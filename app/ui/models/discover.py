@@ -1,0 +1,259 @@
+"""The tab that finds models: a search of the hub, and picks that came with the program and need no network."""
+
+import re
+from functools import partial
+
+import msgspec
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+
+from app.call import Call
+from app.context import AppContext
+from app.ui.appearance import Appearance
+from app.ui.controls.buttons import push_button
+from app.ui.controls.labels import label
+from app.ui.controls.states import EmptyState, Message, Waiting
+from app.ui.models.entry_card import EntryCard
+from app.ui.models.words import tr
+from app.ui.pages.base import ScrolledColumn, clear_layout
+from app.ui.theme import Space
+from runtime.errors import Failure
+from runtime.messages.library import HubEntry, HubPage, HubSearch
+
+SEARCH_AFTER_MS = 350
+"""A person who stopped typing for so long wants to see results."""
+
+MAX_SHOWN = 300
+"""Most entries kept in the list; then a more exact search helps better than more rows."""
+
+SIZES = (0, 4_000_000_000, 9_000_000_000, 16_000_000_000, 36_000_000_000, 80_000_000_000)
+"""Most parameters of the filter; 0 is any."""
+
+REPO = re.compile(r"^(?:https?://[^/\s]+/)?([\w.-]{1,96}/[\w.-]{1,96})(?:/.*)?$")
+
+
+def repo_in(text: str) -> str:
+    """The repository an address or `owner/name` stands for; empty when it is neither."""
+    found = REPO.match(text.strip())
+    return found.group(1) if found else ""
+
+
+class DiscoverView(QWidget):
+    """Picks and what is popular while nothing is searched; results of the search else."""
+
+    opened = Signal(str)
+    """Repository to show."""
+
+    settings_wanted = Signal()
+
+    def __init__(self, context: AppContext, appearance: Appearance) -> None:
+        super().__init__()
+        self._models = context.models
+        self._link = context.link
+        self._appearance = appearance
+        self._call: Call | None = None
+        self._cursor = ""
+        self._entries: list[HubEntry] = []
+        self._has_begun = False
+        self._has_picks = False
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        area = ScrolledColumn()
+        outer.addWidget(area)
+        area.column.addLayout(self._build_head())
+        self._message = Message()
+        area.column.addWidget(self._message)
+        self._picks_title = label(tr("Good ones to begin with"), "heading")
+        self._picks_note = label(
+            tr("Chosen by hand. Open one to see which version suits this computer, before anything is downloaded."),
+            "muted",
+            wrap=True,
+        )
+        self._picks = QVBoxLayout()
+        self._picks.setSpacing(Space.XS)
+        self._list_title = label(tr("Popular at the moment"), "heading")
+        self._list = QVBoxLayout()
+        self._list.setSpacing(Space.XS)
+        area.column.addWidget(self._picks_title)
+        area.column.addWidget(self._picks_note)
+        area.column.addLayout(self._picks)
+        area.column.addSpacing(Space.XS)
+        area.column.addWidget(self._list_title)
+        area.column.addLayout(self._list)
+        self._waiting = Waiting()
+        area.column.addWidget(self._waiting)
+        self._empty = EmptyState(appearance, "search")
+        area.column.addWidget(self._empty)
+        self._more = push_button(tr("Show more"), self._search_more)
+        area.column.addWidget(self._more)
+        self._more.hide()
+        area.column.addStretch(1)
+        self._pause = QTimer(self)
+        self._pause.setSingleShot(True)
+        self._pause.setInterval(SEARCH_AFTER_MS)
+        self._pause.timeout.connect(self.search)
+        self._link.connected.connect(self._reconnected)
+        self._show_sections()
+
+    def _build_head(self) -> QHBoxLayout:
+        head = QHBoxLayout()
+        head.setSpacing(Space.XS)
+        self.field = QLineEdit()
+        self.field.setPlaceholderText(tr("Search models, or paste the address of one"))
+        self.field.setAccessibleName(tr("Search models"))
+        self.field.setClearButtonEnabled(True)
+        self.field.textChanged.connect(lambda _text: self._pause.start())
+        self.field.returnPressed.connect(self._on_return)
+        head.addWidget(self.field, 1)
+        self._kind = QComboBox()
+        self._kind.setAccessibleName(tr("Kind of model"))
+        for text, kind in (
+            (tr("Any kind"), "any"),
+            (tr("Chat"), "chat"),
+            (tr("Sees pictures"), "vision"),
+            (tr("Embedding"), "embedding"),
+        ):
+            self._kind.addItem(text, kind)
+        self._size = QComboBox()
+        self._size.setAccessibleName(tr("Largest number of parameters"))
+        for size in SIZES:
+            text = tr("Up to {n}B parameters").format(n=size // 10**9) if size else tr("Any size")
+            self._size.addItem(text, size)
+        self._sort = QComboBox()
+        self._sort.setAccessibleName(tr("Order of the results"))
+        for text, sort in (
+            (tr("Trending"), "trending"),
+            (tr("Most downloads"), "downloads"),
+            (tr("Most liked"), "likes"),
+            (tr("Newest"), "updated"),
+        ):
+            self._sort.addItem(text, sort)
+        for box in (self._kind, self._size, self._sort):
+            box.currentIndexChanged.connect(lambda _at: self.search())
+            head.addWidget(box)
+        return head
+
+    # --- asking
+
+    def begin(self) -> None:
+        """Ask for picks and what is popular, once; the field gets the focus."""
+        self.field.setFocus()
+        if not self._has_begun and self._link.is_connected:
+            self._has_begun = True
+            self._models.picks(self._show_picks, failed=lambda _failure: None)
+            self.search()
+
+    def _reconnected(self) -> None:
+        if self.isVisible():
+            self.begin()
+
+    @property
+    def request(self) -> HubSearch:
+        """What is searched for."""
+        return HubSearch(
+            text=self.field.text().strip()[:256],
+            sort=self._sort.currentData(),
+            kind=self._kind.currentData(),
+            max_params=self._size.currentData(),
+        )
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the person looks for something of their own: then the picks step back."""
+        request = self.request
+        return bool(request.text) or request.kind != "any" or request.max_params > 0
+
+    def _on_return(self) -> None:
+        repo = repo_in(self.field.text())
+        if repo:
+            self.opened.emit(repo)
+        else:
+            self.search()
+
+    def search(self) -> None:
+        """Search anew; an earlier answer still on its way is dropped."""
+        self._pause.stop()
+        self._cursor = ""
+        self._ask(self.request, is_more=False)
+
+    def _search_more(self) -> None:
+
+        self._ask(msgspec.structs.replace(self.request, cursor=self._cursor), is_more=True)
+
+    def _ask(self, request: HubSearch, *, is_more: bool) -> None:
+        if self._call is not None:
+            self._call.drop()
+        self._message.hide()
+        self._empty.hide()
+        self._more.hide()
+        self._waiting.start(tr("Asking the hub…"))
+        self._call = self._models.search(request, partial(self._show_page, is_more), failed=self._show_failure)
+        self._show_sections()
+
+    # --- showing
+
+    def _show_picks(self, page: HubPage) -> None:
+        clear_layout(self._picks)
+        for entry in page.entries:
+            self._picks.addWidget(self._card(entry))
+        self._has_picks = bool(page.entries)
+        self._show_sections()
+
+    def _show_page(self, is_more: bool, page: HubPage) -> None:
+        self._call = None
+        self._waiting.stop()
+        if not is_more:
+            clear_layout(self._list)
+            self._entries = []
+        room = MAX_SHOWN - len(self._entries)
+        for entry in page.entries[:room]:
+            self._entries.append(entry)
+            self._list.addWidget(self._card(entry))
+        self._cursor = page.cursor
+        self._more.setVisible(bool(page.cursor) and len(self._entries) < MAX_SHOWN)
+        if page.offline:
+            text = tr("{why} Only the models that Deskside knows by itself are shown.").format(why=page.offline)
+            self._message.say("warning", text, tr("Try again"), self.search)
+        if not self._entries and self.is_searching:
+            self._empty.say(
+                tr("Nothing found"),
+                tr("No model has these words in its name. Fewer words or a larger size may find one."),
+                tr("Clear the search"),
+                self.clear,
+            )
+        self._show_sections()
+
+    def _show_failure(self, failure: Failure) -> None:
+        self._call = None
+        self._waiting.stop()
+        clear_layout(self._list)
+        self._entries = []
+        self._message.say_failure(failure, tr("Try again"), self.search)
+        self._show_sections()
+
+    def _show_sections(self) -> None:
+        picks = self._has_picks and not self.is_searching
+        self._picks_title.setVisible(picks)
+        self._picks_note.setVisible(picks)
+        for at in range(self._picks.count()):
+            item = self._picks.itemAt(at)
+            widget = item.widget() if item is not None else None
+            if widget is not None:
+                widget.setVisible(picks)
+        self._list_title.setText(tr("Results") if self.is_searching else tr("Popular at the moment"))
+        self._list_title.setVisible(bool(self._entries))
+
+    def _card(self, entry: HubEntry) -> EntryCard:
+        card = EntryCard(entry)
+        card.clicked.connect(lambda _checked=False, repo=entry.repo: self.opened.emit(repo))
+        return card
+
+    def clear(self) -> None:
+        """Show the picks again."""
+        for box in (self._kind, self._size):
+            box.blockSignals(True)
+            box.setCurrentIndex(0)
+            box.blockSignals(False)
+        self.field.clear()
+        self.field.setFocus()
+        self.search()
