@@ -93,6 +93,7 @@ class FakeHub:
         self.etag: Callable[[str, bytes], str] = lambda _, data: hashlib.sha256(data).hexdigest()
         self.linked = True
         self.piece_bytes = 65_536
+        self.waits_after_cut = False
         self.redirect_to: str | None = None
         self.page_size = 1000
         self.sent_bytes = 0
@@ -145,6 +146,11 @@ class FakeHub:
             sockets = list(self._sockets)
         for each in sockets:
             _end(each)
+
+    def cut_then_wait(self, at: int) -> None:
+        """The next body breaks off there; the ones after it give nothing until `gate` is set."""
+        self.waits_after_cut = True
+        self.cuts.append(at)
 
     def file_requests(self) -> list[Asked]:
         """What was asked of the hub itself for weights."""
@@ -363,6 +369,9 @@ class _Handler(BaseHTTPRequestHandler):
         for at in range(0, len(body), piece_bytes):
             piece = body[at : at + piece_bytes]
             if limit is not None and at + len(piece) > limit:
+                if hub.waits_after_cut:
+                    hub.waits_after_cut = False
+                    hub.gate.clear()
                 self.wfile.write(piece[: limit - at])
                 self.wfile.flush()
                 self.close_connection = True
