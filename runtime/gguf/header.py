@@ -26,7 +26,7 @@ MAX_HEADER_BYTES = 128 * 1024 * 1024
 """The largest real headers (vocabularies of 260,000 tokens) are about 20 MB."""
 MAX_KV = 10_000
 MAX_TENSORS = 100_000
-MAX_ARRAY_ELEMENTS = 4_000_000
+MAX_ARRAY_ELEMENTS = 2_000_000
 """The largest real lists are merges of some 500,000 strings."""
 MAX_KEPT_ELEMENTS = 1024
 """Arrays up to this length (per-layer numbers, languages) become tuples; longer ones an `ArrayRef`."""
@@ -34,7 +34,7 @@ MAX_KEPT_TOTAL = 200_000
 """Elements of all tuples together; after that, short arrays become an `ArrayRef` too."""
 MAX_KEPT_BYTES = 32 * 1024 * 1024
 """Names and strings that are kept, all together. A chat template may have 100 kB."""
-MAX_SKIPPED_STRINGS = 16_000_000
+MAX_SKIPPED_STRINGS = 4_000_000
 MAX_LISTS = 50_000
 """Lists inside lists, all together (no model known uses one)."""
 MAX_STRING_BYTES = 10_000_000
@@ -179,10 +179,9 @@ class _Cursor:
         start = self.offset
         if start + n_bytes > MAX_HEADER_BYTES:
             raise _damaged(self._source, f"its header is over {format_bytes(MAX_HEADER_BYTES)}")
-        window = self._source.read_at(start, max(n_bytes, _WINDOW_BYTES))
-        while len(window) < n_bytes and (more := self._source.read_at(start + len(window), n_bytes - len(window))):
-            window += more
-        self._window, self._base, self._pos = window, start, 0
+        want_bytes = min(max(n_bytes, _WINDOW_BYTES), MAX_HEADER_BYTES - start)  # so that no window hides the limit
+        self._window = _read_some(self._source, start, n_bytes, want_bytes)
+        self._base, self._pos = start, 0
         if len(self._window) < n_bytes:
             raise FileTruncated(
                 f"{self._source.name} ends inside its own header, after {format_bytes(start + len(self._window))}.",
@@ -277,6 +276,14 @@ class _Cursor:
         return _damaged(self._source, reason)
 
 
+def _read_some(source: ByteSource, start: int, need_bytes: int, want_bytes: int) -> bytes:
+    """Up to `want_bytes`, fewer than `need_bytes` only where the source ends."""
+    found = source.read_at(start, want_bytes)
+    while len(found) < need_bytes and (more := source.read_at(start + len(found), need_bytes - len(found))):
+        found += more
+    return found
+
+
 def _damaged(source: ByteSource, reason: str) -> ModelLoadFailed:
     return ModelLoadFailed(
         f"{source.name} is damaged: {reason}.",
@@ -350,7 +357,7 @@ def _check_layout(cursor: _Cursor, tensors: tuple[TensorInfo, ...], alignment: i
 
 
 def _read_version(source: ByteSource, cursor: _Cursor) -> int:
-    head = source.read_at(0, 8)
+    head = _read_some(source, 0, 8, 8)
     if head[:4] != MAGIC:
         what = "is empty" if not head else "is not a GGUF model file"
         raise NotGguf(
