@@ -78,6 +78,7 @@ class DownloadRig:
         self._again: Callable[[], DownloadRig] = lambda: DownloadRig(
             fake, root, policy=policy, max_downloads=max_downloads, read_s=read_s, main_folder=main_folder
         )
+        self._is_closed = False
         self._changed = threading.Condition()
         self.downloads = Downloads(
             self.data,
@@ -97,6 +98,9 @@ class DownloadRig:
         self.close()
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.downloads.close()
         self.hub.close()
         self.catalogue.close()

@@ -27,6 +27,8 @@ MAX_ERROR_BYTES = 65_536
 MAX_REDIRECTS = 6
 MAX_CONNECTIONS = 64
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_STALE = frozenset({400, 401, 403, 404, 410})
+"""What a file server answers to a signed address that has expired, or to one made for another machine."""
 _ABOUT_BODY = frozenset({"content-length", "content-encoding", "transfer-encoding"})
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
@@ -169,6 +171,13 @@ class Transport:
         url = f"{base.endpoint}/{place.repo}/resolve/{quote(place.commit, safe='')}/{quote(place.path)}"
         with self._opened(base, url, headers, place.repo) as (response, first):
             with self._mapped(base, place.repo):
+                if response.status_code in _STALE and _origin(str(response.url)) != _origin(base.endpoint):
+                    raise HubFault(
+                        f"The hub's file server does not accept the address that the hub gave for {place.path}.",
+                        hint="Deskside asks for a new one.",
+                        repo=place.repo,
+                        status=502,
+                    )
                 if response.status_code >= 400 and response.status_code != 416:  # noqa: PLR2004
                     hf_raise_for_status(_shortened(response))
                 if response.status_code not in (200, 206, 416):
