@@ -6,6 +6,7 @@ what is wrong, and never loaded. Nothing of another program is ever moved, chang
 """
 
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from runtime.errors import BadRequest, ModelLoadFailed, ModelNotFound, RuntimeFault, StorageFault
 from runtime.library import importing, lookup, moving, verify
 from runtime.library.catalogue import Catalogue
-from runtime.library.disk import DiskFile, look_at, walk
+from runtime.library.disk import DiskFile, is_below, look_at, walk
 from runtime.library.files import FileTable
 from runtime.library.foreign import Surroundings
 from runtime.library.listing import OWN, Entry, describe, list_models, plain
@@ -272,12 +273,15 @@ class Library:
                 self._table.add_in_place([file.path.absolute() for entry in fresh for file in entry.all_files])
                 self._last = None
             return f"Listed {_named(fresh)} without copying." if fresh else f"Already listed: {_named(entries)}."
-        brought = importing.bring(entries, main, how, report, is_cancelled)
+        coming = [entry for entry in entries if not is_below(entry.files[0].real, os.path.realpath(main))]
+        if not coming:
+            return f"Already in the models folder: {_named(entries)}."
+        brought = importing.bring(coming, main, how, report, is_cancelled)
         with self._lock:
             for one in brought:
                 self._table.note_ours(one.file, one.sha256, is_checked=one.was_announced)
             self._last = None
-        return f"{'Moved' if how == 'move' else 'Copied'} {_named(entries)} to {plain(str(main))}."
+        return f"{'Moved' if how == 'move' else 'Copied'} {_named(coming)} to {plain(str(main))}."
 
     def move_main(self, path: str, report: Report = ignore, is_cancelled: IsCancelled = never) -> str:
         """Put all own files of the main folder below another one. The caller then saves the new main folder.
@@ -306,13 +310,13 @@ class Library:
         except Cancelled:
             with self._lock:
                 self._moves.end()
-                self._last = None
             raise
+        finally:
+            with self._lock:
+                self._last = None
         with self._lock:
             for old, (file, sha256) in done.items():
-                known = before[old]
-                self._table.note_moved(file, known, sha256)
-            self._last = None
+                self._table.note_moved(file, before[old], sha256)
         return f"Moved {_named(entries)} to {plain(str(target))}."
 
     # --- inside -------------------------------------------------------------------------------------------
@@ -346,10 +350,12 @@ class Library:
             return listed
 
     def _without_moved(self, sight: Sight) -> Sight:
-        """While a move is open, a file of the old folder that has its checked copy in the new one is not listed."""
-        if self._moves.open is None:
+        """While a move is open, files are listed where the whole of them is: in the folder that is in use."""
+        opened = self._moves.open
+        if opened is None:
             return sight
-        return sight.without(lambda file: self._moves.copy_of(file) is not None)
+        hidden = self._moves.copies() if self.main == opened.source else self._moves.originals()
+        return sight.without(lambda file: file.path in hidden)
 
     def _find(self, name_or_path: str) -> tuple[Entry, InstalledModel]:
         listed = self._scan()
@@ -415,13 +421,17 @@ class Library:
         return path == self._folder.models
 
     def _finish_move(self) -> None:
+        """Bring a move that is open to its end: forwards when the new folder is in use, else back to the start."""
         opened = self._moves.open
-        if opened is None or self.main != opened.target:
+        if opened is None:
             return
         try:
-            self._moves.finish()
+            if self.main == opened.target:
+                self._moves.finish()
+            else:
+                self._moves.take_back()
         except RuntimeFault as fault:
-            _log.warning("the old models folder could not be cleared: %s", fault.message)
+            _log.warning("the move of the models folder could not be brought to its end: %s", fault.message)
         self._last = None
 
 

@@ -72,10 +72,9 @@ def bring(
     for step, is_rename in zip(steps, renames, strict=True):
         meter.stage(f"{'Moving' if how == 'move' else 'Copying'} {plain(step.source.path.name)}")
         sha256, target = _place(step, meter, is_rename=is_rename)
-        if how == "move" and not is_rename:
-            with storage_faults(step.source.path, "removed"):
-                Path(extended(str(step.source.path))).unlink(missing_ok=True)
         file = look_at(target)
+        if file is not None and how == "move" and file.identity != step.source.identity:
+            _unlink(step.source.path)
         if file is None:
             raise StorageFault(f"{plain(target.name)} is gone again.", path=plain(str(target)))
         brought.append(Brought(file, sha256, bool(step.expected)))
@@ -144,14 +143,12 @@ def _place(step: _Step, meter: Meter, *, is_rename: bool) -> tuple[str, Path]:
     there = look_at(target)
     sha256 = ""
     if there is not None:
-        if there.identity == step.source.identity and not is_rename:
+        if there.identity == step.source.identity:  # another name of the very same content: nothing may be taken away
             meter.add(2 * step.source.stamp.size_bytes)
             return step.expected, target
         if there.stamp.size_bytes == step.source.stamp.size_bytes:
             sha256 = hash_file(source, meter)
             if hash_file(target, meter) == sha256:
-                if is_rename:
-                    _unlink(source)
                 return sha256, target
         target = _free_name(target)
     if is_rename:

@@ -1,20 +1,24 @@
 """Moving the main folder elsewhere: nothing is deleted before its checked copy is there and the new folder is in use.
 
-1. `move` puts every own file below the target: by renaming on one disk, else by a checked copy. Each copy is noted, so
-   that a move goes on after a crash where it stopped.
+1. `move` puts every own file below the target: by renaming on one disk, else by a checked copy. Each is noted: a rename
+   before it happens, a copy once it is checked.
 2. The caller saves the new main folder in the settings.
-3. `finish` deletes from the old folder what was noted as copied, at once or when the program starts next.
+3. `MoveTable.finish` deletes from the old folder what was noted as copied.
 
-While a move is open both folders are searched, so a crash at any moment hides nothing.
+When the program ends before step 2, `take_back` renames back what was renamed and leaves the checked copies, so that
+the next try goes on from them. Both run when a library is made, unless another process is at it.
 """
 
+import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.errors import BadRequest, StorageFault
+from filelock import FileLock, Timeout
+
+from runtime.errors import BadRequest, BugFault, Busy, StorageFault
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.library.copying import check_room, copy_file, remove_stale, storage_faults
 from runtime.library.disk import DiskFile, extended, is_below, look_at
@@ -59,7 +63,7 @@ class MoveTable:
     def __init__(self, catalogue: Catalogue | None) -> None:
         self._catalogue = catalogue
         self._open: Move | None = None
-        self._copied: dict[Path, Path] = {}
+        self._moved: dict[Path, Path] = {}
         if catalogue is not None:
             catalogue.migrate("move", MIGRATIONS)
             row = catalogue.run(
@@ -70,7 +74,7 @@ class MoveTable:
             rows = catalogue.run(
                 lambda connection: connection.execute("SELECT source, target FROM moved").fetchall(), writes=False
             )
-            self._copied = {_path(source): _path(target) for source, target in rows}
+            self._moved = {_path(source): _path(target) for source, target in rows}
 
     @property
     def open(self) -> Move | None:
@@ -101,10 +105,10 @@ class MoveTable:
             with self._catalogue.connection() as connection:
                 connection.execute("DELETE FROM move")
                 connection.execute("DELETE FROM moved")
-        self._open, self._copied = None, {}
+        self._open, self._moved = None, {}
 
     def note(self, source: Path, target: Path) -> None:
-        """This file has a checked copy there.
+        """This file is about to be renamed to there, or has a checked copy there.
 
         Raises:
             StorageFault: if it cannot be remembered.
@@ -113,39 +117,75 @@ class MoveTable:
             row = (_key(source), _key(target))
             with self._catalogue.connection() as connection:
                 connection.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", row)
-        self._copied[source] = target
+        self._moved[source] = target
 
-    def copy_of(self, file: DiskFile) -> DiskFile | None:
+    def originals(self) -> frozenset[Path]:
+        """Files of the old folder that have their checked copy in the new one."""
+        return frozenset(path for path in self._moved if self.copy_of(look_at(path)) is not None)
+
+    def copies(self) -> frozenset[Path]:
+        """The copies of files that are still in the old folder, too."""
+        return frozenset(self._moved[path] for path in self.originals())
+
+    def copy_of(self, file: DiskFile | None) -> DiskFile | None:
         """The checked copy of a file, if there is one and it still has that size and time."""
-        target = self._copied.get(file.path)
+        target = self._moved.get(file.path) if file is not None else None
         there = look_at(target) if target is not None else None
-        return there if there is not None and _is_alike(file, there) and there.identity != file.identity else None
+        if file is None or there is None or there.identity == file.identity or not _is_alike(file, there):
+            return None
+        return there
 
-    def finish(self) -> bool:
-        """Delete from the old folder what has its copy in the new one. Whether nothing is left to do.
+    def finish(self) -> None:
+        """Delete from the old folder what has its copy in the new one; what cannot be deleted is tried again later.
 
         Raises:
             StorageFault: if the catalogue cannot be written.
         """
-        if self._open is None:
-            return True
-        left = False
-        folders: set[Path] = set()
-        for path in self._copied:
-            file = look_at(path)
-            if file is None or self.copy_of(file) is None:
-                continue
-            try:
-                Path(extended(str(path))).unlink()
-            except OSError as error:  # Windows: a loaded model's file cannot be deleted
-                _log.warning("%s was copied but cannot be deleted yet: %s", plain(str(path)), error)
-                left = True
-            else:
-                folders.add(path.parent)
-        prune(folders, self._open.source)
-        if not left:
-            self.end()
-        return not left
+        opened = self._open
+        if opened is None:
+            return
+        with self.alone() as is_alone:
+            if not is_alone:
+                return
+            left = False
+            folders: set[Path] = set()
+            for path in self.originals():
+                try:
+                    Path(extended(str(path))).unlink()
+                except OSError as error:  # Windows: a loaded model's file cannot be deleted
+                    _log.warning("%s was copied but cannot be deleted yet: %s", plain(str(path)), error)
+                    left = True
+            folders.update(path.parent for path in self._moved)
+            prune(folders, opened.source)
+            if not left:
+                self.end()
+
+    def take_back(self) -> None:
+        """Rename back what a move that did not come to its end has renamed. Copies stay for the next try."""
+        opened = self._open
+        if opened is None:
+            return
+        with self.alone() as is_alone:
+            if is_alone:
+                _undo(list(self._moved.items()), opened.target, by_renaming=True)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep other processes from moving. False if one is at it."""
+        path = self._catalogue.path if self._catalogue is not None else None
+        if path is None:
+            yield True
+            return
+        lock = FileLock(path.with_name(path.name + ".move.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
 
 
 def check_target(source: Path, target: Path) -> None:
@@ -195,11 +235,22 @@ def move(
         For each old path, the new file and its hash ("" where it was not computed).
 
     Raises:
-        DiskFull, StorageFault: as the disk says; what was done stays, and the next try goes on from it.
+        DiskFull, StorageFault: as the disk says; checked copies stay, and the next try goes on from them.
+        Busy: if another process moves.
         Cancelled: when told to stop; all is as before.
     """
+    with table.alone() as is_alone:
+        if not is_alone:
+            raise Busy("Another Deskside is moving the models folder.", hint="Wait for it to end.", retry_after_s=30)
+        return _move(files, table, report, is_cancelled)
+
+
+def _move(
+    files: Sequence[DiskFile], table: MoveTable, report: Report, is_cancelled: IsCancelled
+) -> dict[Path, tuple[DiskFile, str]]:
     opened = table.open
-    assert opened is not None  # noqa: S101 - `begin` comes before
+    if opened is None:
+        raise BugFault("A move was not begun.")
     by_renaming = _is_one_disk(opened.source, opened.target)
     todo = [file for file in files if not by_renaming and table.copy_of(file) is None]
     check_room(opened.target, sum(file.stamp.size_bytes for file in todo))
@@ -210,24 +261,27 @@ def move(
     try:
         for file in files:
             meter.stage(f"Moving {plain(file.path.name)}")
-            there = table.copy_of(file)
-            if there is not None:
+            there, sha256 = table.copy_of(file), ""
+            if there is None:
+                place = _free(opened.target / file.path.relative_to(opened.source))
+                made.append((file.path, place))
+                if by_renaming:
+                    table.note(file.path, place)
+                    _rename(file.path, place)
+                else:
+                    sha256 = copy_file(file.path, place, meter)
+                    table.note(file.path, place)
+                there = look_at(place)
+            if not sha256:
                 meter.add(2 * file.stamp.size_bytes)
-                done[file.path] = (there, "")
-                continue
-            place = _free(opened.target / file.path.relative_to(opened.source))
-            sha256 = "" if by_renaming else copy_file(file.path, place, meter)
-            if by_renaming:
-                _rename(file.path, place)
-                meter.add(2 * file.stamp.size_bytes)
-            else:
-                table.note(file.path, place)
-            made.append((file.path, place))
-            there = look_at(place)
             if there is not None:
                 done[file.path] = (there, sha256)
     except Cancelled:
         _undo(made, opened.target, by_renaming=by_renaming)
+        raise
+    except Exception:
+        if by_renaming:
+            _undo(made, opened.target, by_renaming=True)
         raise
     return done
 
@@ -239,12 +293,14 @@ def _rename(before: Path, after: Path) -> None:
 
 
 def _undo(made: Sequence[tuple[Path, Path]], target: Path, *, by_renaming: bool) -> None:
+    """Rename back what is only there, or remove copies whose original is where it was."""
     folders = set()
     for before, after in reversed(made):
+        has_original, has_result = look_at(before) is not None, look_at(after) is not None
         try:
-            if by_renaming:
+            if by_renaming and has_result and not has_original:
                 _rename(after, before)
-            else:
+            elif not by_renaming and has_original:
                 Path(extended(str(after))).unlink(missing_ok=True)
         except (OSError, StorageFault) as error:
             _log.warning("%s stays where it was moved to: %s", plain(str(after)), error)
