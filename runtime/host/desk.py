@@ -14,6 +14,7 @@ from typing import Protocol
 
 from runtime.errors import BugFault, RuntimeFault, from_failure
 from runtime.host.mailbox import Mailbox, RequestMessage
+from runtime.host.model_slot import ModelSlot
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import RequestInfo, RequestState
 from runtime.messages.ipc import (
@@ -82,6 +83,9 @@ class Ticket:
         self._ids: list[str] = []
         self._unsent: deque[Ask] = deque()
         self._cancel_wanted = False
+        self._is_single = False
+        self.timings: Timings | None = None
+        """The model's own figures, once it has given the one answer that was asked for."""
 
     def send(self, lease: Lease, asks: Sequence[Ask]) -> None:
         """Send the request, which may have several parts, to the model.
@@ -92,6 +96,8 @@ class Ticket:
         self._lease = lease
         self.model = lease.model_id
         self._mailbox = Mailbox(len(asks))
+        only = asks[0] if len(asks) == 1 else None
+        self._is_single = isinstance(only, Generate) and only.options.n == 1
         self._state = "queued"
         self._unsent.extend(asks)
         for _ in range(lease.slot.facts.n_parallel if lease.slot.facts is not None else 1):
@@ -192,6 +198,8 @@ class Ticket:
             case Finished(usage=usage, reasons=reasons, timings=timings):
                 self._add_usage(usage)
                 self._tps = timings.generation_tps
+                if self._is_single and "cancelled" not in reasons:
+                    self.timings = timings
                 if self._mailbox is not None and self._mailbox.has_ended:
                     self._state = "cancelled" if "cancelled" in reasons else "finished"
             case Embedded(usage=usage):
@@ -215,8 +223,15 @@ class Ticket:
 class Desk:
     """All requests of this host, running and lately finished."""
 
-    def __init__(self, supervisor: Supervisor, counters: Counters) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        counters: Counters,
+        on_alone: Callable[[ModelSlot, Usage, Timings], None] = lambda _slot, _usage, _timings: None,
+    ) -> None:
+        """`on_alone` is told of each answer that was given while no model did anything else."""
         self._supervisor = supervisor
+        self._on_alone = on_alone
         self._counters = counters
         self._running: dict[str, Ticket] = {}
         self._finished: deque[RequestInfo] = deque(maxlen=MAX_FINISHED_ROWS)
@@ -265,7 +280,10 @@ class Desk:
         """
         by_person = ticket.client == WINDOW
         async with self._supervisor.use(ticket.model, load=not ticket.is_passing, by_person=by_person) as lease:
+            mark = self._supervisor.quiet_mark()
             yield lease
+            if ticket.timings is not None and mark is not None and self._supervisor.quiet_mark() == mark:
+                self._on_alone(lease.slot, ticket.usage, ticket.timings)
 
     def rows(self) -> tuple[RequestInfo, ...]:
         """Finished ones, then running ones, oldest first."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from runtime.errors import BadRequest, HostUnreachable
+from runtime.host.subjects import Remote
 from runtime.messages.api import DownloadsChanged, HostEvent
 from runtime.messages.library import (
     Download,
@@ -107,12 +108,21 @@ class DownloadQueue(Protocol):
         ...
 
 
+class HeaderSource(Protocol):
+    """Headers of remote files. Blocking: called in a thread."""
+
+    def fetch(self, repo: str, file: str, revision: str = "main") -> Remote:
+        """Headers of all parts of a quantization and of its projector, as sparse files."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class HubParts:
     """What the service works on."""
 
     hub: HubSource
     downloads: DownloadQueue
+    headers: HeaderSource
 
 
 DownloadsTold = Callable[[tuple[Download, ...]], None]
@@ -217,6 +227,10 @@ class HubService:
     async def model(self, request: HubModelRequest) -> HubModel:
         """One repository."""
         return await asyncio.to_thread((await self.parts()).hub.model, request)
+
+    async def headers(self, repo: str, file: str, revision: str) -> Remote:
+        """Headers of a quantization."""
+        return await asyncio.to_thread((await self.parts()).headers.fetch, repo, file, revision)
 
     async def account(self) -> HubAccount:
         """Who is signed in."""

@@ -16,7 +16,6 @@ from runtime.host.jobs import JobControl, Jobs
 from runtime.host.settings import SettingsFile
 from runtime.library.progress import IsCancelled, Report
 from runtime.messages.api import HostEvent, InstalledChanged, InstalledModel
-from runtime.messages.fit import LoadRecord
 from runtime.messages.library import ImportRequest, Job, LibraryState, RemoveAnswer
 from runtime.options import LoadOptions, ModelsOptions
 
@@ -62,10 +61,6 @@ class Files(Protocol):
         """Move the main folder's files; the answer is a sentence."""
         ...
 
-    def load_record(self, model_id: str) -> LoadRecord | None:
-        """Planned against actual of the last load."""
-        ...
-
 
 class LibraryService:
     """Home: the event loop."""
@@ -98,14 +93,13 @@ class LibraryService:
         """Folders and room."""
         return await asyncio.to_thread(self._files.state)
 
-    async def load_record(self, name: str) -> LoadRecord | None:
-        """Planned against actual of the last load of a model.
+    async def find(self, name: str) -> InstalledModel:
+        """By id, short name or path.
 
         Raises:
             ModelNotFound: no such model.
         """
-        model = await asyncio.to_thread(self._files.find, name)
-        return await asyncio.to_thread(self._files.load_record, model.id)
+        return await asyncio.to_thread(self._files.find, name)
 
     # --- settings -----------------------------------------------------------------------------------------
 
@@ -140,7 +134,7 @@ class LibraryService:
         Raises:
             ModelNotFound: no such model.
         """
-        return self._settings.load_options((await asyncio.to_thread(self._files.find, name)).id)
+        return self._settings.load_options((await self.find(name)).id)
 
     async def remember_settings(self, name: str, options: LoadOptions) -> None:
         """Remember load options for a model; the next load uses them.
@@ -149,7 +143,7 @@ class LibraryService:
             ModelNotFound: no such model.
             StorageFault: they could not be saved; they hold for this run.
         """
-        model = await asyncio.to_thread(self._files.find, name)
+        model = await self.find(name)
         self._settings.remember_options(model.id, options)
 
     # --- folders ------------------------------------------------------------------------------------------
@@ -218,7 +212,7 @@ class LibraryService:
         Raises:
             ModelNotFound: no such model.
         """
-        model = await asyncio.to_thread(self._files.find, name)
+        model = await self.find(name)
         check = self._jobs.in_thread(lambda control: self._files.verify(model.id, control.report, control.is_cancelled))
 
         async def work(control: JobControl) -> str:
@@ -236,7 +230,7 @@ class LibraryService:
             ModelNotFound: no such model.
             Busy: it is answering just now.
         """
-        model = await asyncio.to_thread(self._files.find, name)
+        model = await self.find(name)
         await self._let_go(model.id)
         answer = await asyncio.to_thread(self._files.remove, model.id)
         await self.tell_installed()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 from runtime.errors import RuntimeFault, StorageFault
+from runtime.gguf.architecture import ModelShape
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
 from runtime.host.api.admin_library import LibraryRoutes
@@ -32,18 +33,21 @@ from runtime.host.library_service import LibraryService
 from runtime.host.library_watch import LibraryWatch
 from runtime.host.listener import Listener, base_url
 from runtime.host.logs import HostLogs
+from runtime.host.machine import MachineView
 from runtime.host.metrics import Metrics
-from runtime.host.model_slot import RestartPolicy
-from runtime.host.nodes import Nodes
+from runtime.host.model_slot import ModelSlot, RestartPolicy
+from runtime.host.nodes import NodePing, Nodes
 from runtime.host.ownership import Ownership
 from runtime.host.parts import HostParts
-from runtime.host.planner_service import PlannerService
+from runtime.host.planner_service import HubAccess, PlannerService
 from runtime.host.quantizing import Quantizing
 from runtime.host.settings import SettingsFile
+from runtime.host.speed_log import Answer, SpeedLog
 from runtime.host.supervisor import Supervisor, SupervisorHooks
 from runtime.host.telemetry import Telemetry
 from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status
-from runtime.options import LoadOptions
+from runtime.messages.shared import Timings, Usage
+from runtime.options import LoadOptions, ModelsOptions
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,7 @@ class Host:
 
     def __init__(self, config: HostConfig, parts: HostParts, *, policy: RestartPolicy | None = None) -> None:
         self._config = config
+        self._parts = parts
         self._started_at = time.monotonic()
         self._token = secrets.token_hex(32)
         self._ending = asyncio.Event()
@@ -71,22 +76,6 @@ class Host:
         if config.on_event is not None:
             self._hub.observe(config.on_event)
         self._metrics = Metrics()
-        self._supervisor = Supervisor(
-            parts.files,
-            command=config.worker_command,
-            options_for=self._settings.load_options,
-            models_options=lambda: self._settings.current.models_options,
-            planner=None,
-            hooks=SupervisorHooks(
-                send=self._hub.send,
-                on_restart=self._metrics.worker_restarted,
-                on_log_line=parts.on_worker_line,
-                on_loaded=self._remember_load,
-                on_ready=lambda _slot: None,
-            ),
-            policy=policy,
-        )
-        self._desk = Desk(self._supervisor, self._metrics)
         self._telemetry = Telemetry(lambda: parts.make_sampler(self._our_pids), self._hub.send)
         self._switch = ApiSwitch(
             self._settings,
@@ -97,16 +86,48 @@ class Host:
             send=self._hub.send,
         )
         self._jobs = Jobs(self._hub.send)
-        self._nodes = Nodes(self._settings, self._hub, parts.ping)
-        self._planner = PlannerService()
-        self._hub_service = HubService(parts.make_hub, lambda: self._settings.current.models_options, self._hub.send)
+        self._nodes = Nodes(self._settings, self._hub, NodePing(parts.prober), in_use=self._nodes_in_use)
+        self._machine = MachineView(
+            parts.prober,
+            nodes=self._nodes.reachable,
+            telemetry=lambda: self._telemetry.latest,
+            speed_file=config.data.machine_file,
+            measure=parts.measure,
+        )
+        self._hub_service = HubService(parts.make_hub, self._models_options, self._hub.send)
+        self._speed_log = SpeedLog(parts.records, self._shape_of, lambda: self._machine.speed)
+        self._planner = PlannerService(
+            parts.prober,
+            self._machine,
+            parts.files.find,
+            HubAccess(self._hub_service.model, self._hub_service.headers),
+            models_options=self._models_options,
+            holdings=lambda: self._supervisor.holdings(),
+            history=self._speed_log,
+        )
+        self._supervisor = Supervisor(
+            parts.files,
+            command=config.worker_command,
+            options_for=self._settings.load_options,
+            models_options=self._models_options,
+            planner=self._planner,
+            hooks=SupervisorHooks(
+                send=self._hub.send,
+                on_restart=self._metrics.worker_restarted,
+                on_log_line=parts.on_worker_line,
+                on_loaded=self._remember_load,
+                on_ready=self._note_ready,
+            ),
+            policy=policy,
+        )
+        self._desk = Desk(self._supervisor, self._metrics, self._note_alone)
         self._library = LibraryService(
             parts.files,
             self._settings,
             self._jobs,
             send=self._hub.send,
             let_go=self._supervisor.let_go,
-            on_options=self._hub_service.configure,
+            on_options=self._options_changed,
         )
         self._library_watch = LibraryWatch(self._library.installed, self._hub)
         self._private = self._build_apps()
@@ -131,7 +152,7 @@ class Host:
         private = [
             *shared,
             *admin_routes(admin, OpenApiRoutes(version())),
-            *ModelsRoutes(self._library, self._planner, self._nodes, self._jobs).routes(),
+            *ModelsRoutes(self._library, self._planner, self._speed_log, self._nodes, self._jobs).routes(),
             *LibraryRoutes(self._library, Quantizing(), self._hub_service).routes(),
         ]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
@@ -190,6 +211,21 @@ class Host:
         except RuntimeFault as error:
             self._hub.send(Notice("error", f"{error.message} {error.hint}".strip()))
 
+    def _note_ready(self, slot: ModelSlot) -> None:
+        self._machine.forget()
+        self._speed_log.loaded(slot)
+
+    def _note_alone(self, slot: ModelSlot, usage: Usage, timings: Timings) -> None:
+        self._speed_log.answered(slot, Answer(usage, timings))
+
+    async def _shape_of(self, model: InstalledModel) -> ModelShape:
+        return await self._planner.shape_of(model)
+
+    async def _options_changed(self) -> None:
+        self._supervisor.options_changed()
+        await self._hub_service.configure()
+        await self._nodes.look()
+
     def _remember_load(self, model_id: str, options: LoadOptions | None) -> None:
         try:
             self._settings.remember_load(model_id, options)
@@ -210,8 +246,14 @@ class Host:
         self._hub.close()
         self._telemetry.close()
         await asyncio.gather(
-            self._library_watch.close(), self._nodes.close(), self._jobs.close(), self._hub_service.close()
+            self._library_watch.close(),
+            self._nodes.close(),
+            self._jobs.close(),
+            self._hub_service.close(),
+            self._machine.close(),
+            self._speed_log.close(),
         )
+        await self._parts.prober.close()
         await asyncio.gather(self._switch.close(), self._private.close())
 
     # --- facts --------------------------------------------------------------------------------------------
@@ -236,6 +278,12 @@ class Host:
             jobs=self._jobs.list(),
             nodes=self._nodes.list(),
         )
+
+    def _models_options(self) -> ModelsOptions:
+        return self._settings.current.models_options
+
+    def _nodes_in_use(self) -> tuple[str, ...]:
+        return tuple(node for one in self._supervisor.holdings() for node in one.nodes)
 
     def _our_pids(self) -> tuple[int, ...]:
         parent = (os.getppid(),) if self._config.with_parent else ()

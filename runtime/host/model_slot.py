@@ -98,8 +98,6 @@ class ModelSlot:
         self.on_demand = on_demand
         self.used_at = time.monotonic()
         """When it was last used or loaded."""
-        self.n_uses = 0
-        """Requests it has had, those that run included."""
         self._fraction = 0.0
         self._stage = ""
         self._engine = EngineSample()
@@ -175,7 +173,6 @@ class ModelSlot:
     def take(self) -> None:
         """One user more."""
         self.users += 1
-        self.n_uses += 1
         if self.users == 1 and self._idle_limit_s(self) is not None and self.state == "ready":
             self._on_change(self)  # its time to unload is off
 

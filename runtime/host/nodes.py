@@ -7,25 +7,85 @@ before a plan, and every `PERIOD_S` while someone listens.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Protocol
 
 import msgspec
 
-from runtime.errors import BadRequest
+from runtime.errors import BadRequest, RuntimeFault
 from runtime.host.events import EventHub
 from runtime.host.settings import SettingsFile
 from runtime.messages.api import NodesChanged
 from runtime.messages.fit import NodeInfo
+from runtime.probe.report import EngineReport
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 10.0
 MAX_NODES = 16
+KNOCK_S = 3.0
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 _MAX_PORT = 65_535
 
 Ping = Callable[[str], Awaitable[NodeInfo]]
 """Asks one node; an unreachable one is an answer, not an error."""
+
+
+class Devices(Protocol):
+    """Asks llama.cpp; `runtime.host.prober.Prober` does."""
+
+    async def devices(self, nodes: Sequence[str] = ()) -> EngineReport:
+        """The engine's devices, those of these nodes included."""
+        ...
+
+
+class NodePing:
+    """Asks a node. Home: the event loop.
+
+    What it lends is asked of llama.cpp when it is first met and when it comes back, since that starts a process; in
+    between, that it still takes connections is enough.
+    """
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._met: dict[str, NodeInfo] = {}
+        """Reachable ones, as they were when they were last asked; at most `MAX_NODES` are asked."""
+
+    async def __call__(self, address: str) -> NodeInfo:
+        """How it is now."""
+        host, _, port = address.rpartition(":")
+        began_at = time.monotonic()
+        try:
+            async with asyncio.timeout(KNOCK_S):
+                _reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except TimeoutError:
+            return self._lost(address, f"It did not answer within {KNOCK_S:.0f} s.")
+        except OSError as error:
+            return self._lost(address, f"It cannot be reached: {error.strerror or error}.")
+        latency_s = time.monotonic() - began_at
+        writer.close()
+        if address not in self._met:
+            info = await self._ask(address)
+            if info.state != "reachable":
+                return info
+            self._met[address] = info
+        return msgspec.structs.replace(self._met[address], latency_s=round(latency_s, 6))
+
+    def _lost(self, address: str, problem: str) -> NodeInfo:
+        self._met.pop(address, None)
+        return NodeInfo(address, "unreachable", problem=f"{problem} Is 'deskside node' running there?")
+
+    async def _ask(self, address: str) -> NodeInfo:
+        try:
+            report = await self._devices.devices((address,))
+        except RuntimeFault as error:
+            return NodeInfo(address, "unreachable", problem=error.message)
+        if problem := report.problems.get(address):
+            return NodeInfo(address, "too_old" if "version" in problem else "unreachable", problem=problem)
+        lent = [device for device in report.compute if device.node == address]
+        total_bytes = sum(device.total_bytes for device in lent)
+        return NodeInfo(address, "reachable", total_bytes, sum(device.free_bytes for device in lent))
 
 
 def checked_address(raw: str) -> str:
@@ -44,7 +104,17 @@ def checked_address(raw: str) -> str:
 class Nodes:
     """Home: the event loop."""
 
-    def __init__(self, settings: SettingsFile, hub: EventHub, ping: Ping, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self,
+        settings: SettingsFile,
+        hub: EventHub,
+        ping: Ping,
+        *,
+        in_use: Callable[[], Collection[str]] = tuple,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """`in_use` are those our models hold: a node serves one at a time and would not answer anyone else."""
+        self._in_use = in_use
         self._settings = settings
         self._hub = hub
         self._ping = ping
@@ -92,9 +162,12 @@ class Nodes:
     async def look(self) -> None:
         """Ask every node now, all at once, and tell if something changed."""
         before = self.list()
-        addresses = self._settings.current.models_options.nodes
+        held = self._in_use()
+        named = self._settings.current.models_options.nodes
+        addresses = [address for address in named if address not in held or address not in self._known]
         answers = await asyncio.gather(*(self._ping(address) for address in addresses))
-        self._known = dict(zip(addresses, answers, strict=True))
+        kept = {address: node for address, node in self._known.items() if address in named}
+        self._known = {**kept, **dict(zip(addresses, answers, strict=True))}
         after = self.list()
         if [_without_latency(node) for node in after] != [_without_latency(node) for node in before]:
             self._hub.send(NodesChanged(after))

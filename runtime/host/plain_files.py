@@ -7,7 +7,6 @@ from runtime.host.library_service import ImportHow
 from runtime.library.folder import Library
 from runtime.library.progress import IsCancelled, Report
 from runtime.messages.api import InstalledModel
-from runtime.messages.fit import LoadRecord
 from runtime.messages.library import LibraryState, ModelFolder, RemoveAnswer
 from runtime.options import ModelsOptions
 
@@ -43,6 +42,3 @@ class PlainFiles:
 
     def move_main(self, path: str, report: Report, is_cancelled: IsCancelled) -> str:
         raise WorldFault("Not yet.")
-
-    def load_record(self, model_id: str) -> LoadRecord | None:
-        return None

@@ -1,21 +1,276 @@
-"""Plans, for the event loop."""
+"""Plans, for the event loop: finds what a plan is about, measures what the planner asks for, and judges repositories.
 
-from runtime.errors import WorldFault
-from runtime.messages.fit import Machine, MemoryPlan, PlanRequest
-from runtime.messages.library import VerdictRequest, Verdicts
+The planner itself (`runtime.fit.planner`) is pure; every number it starts from is gathered here. What llama.cpp said of
+one file and layout is kept, so moving a slider back costs nothing.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+
+from runtime.errors import BadRequest, Failure, RuntimeFault, to_failure
+from runtime.fit.inputs import Ask, PlanInputs
+from runtime.fit.planner import plan, plan_by_formula
+from runtime.gguf.architecture import ModelShape, scaled_to
+from runtime.host.machine import MachineView
+from runtime.host.room import Holding
+from runtime.host.subjects import Remote, Subject, Subjects
+from runtime.messages.api import InstalledModel
+from runtime.messages.fit import Machine, Measured, MemoryPlan, PlanRequest, SpeedSample
+from runtime.messages.library import HubFile, HubModel, HubModelRequest, QuantVerdict, VerdictRequest, Verdicts
+from runtime.options import LoadOptions, ModelsOptions
+from runtime.probe.report import DryRun
+from runtime.units import now
+
+log = logging.getLogger(__name__)
+
+MAX_MEASURED = 512
+"""Answers of the probe that are kept; one takes about a kilobyte."""
+
+MAX_ROWS = 100
+"""Quantizations of one repository that are judged; the rest is left out."""
+
+
+class DryRunner(Protocol):
+    """Asks llama.cpp; `runtime.host.prober.Prober` does."""
+
+    async def dry_run(self, request: DryRun) -> Measured:
+        """What this load would take; raises a `RuntimeFault`."""
+        ...
+
+
+class History(Protocol):
+    """What this machine measured; `runtime.host.speed_log` keeps it."""
+
+    async def samples(self) -> tuple[SpeedSample, ...]:
+        """Oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HubAccess:
+    """The hub, for plans of files that are not here."""
+
+    page: Callable[[HubModelRequest], Awaitable[HubModel]]
+    fetch: Callable[[str, str, str], Awaitable[Remote]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One plan: its inputs, and of which files the planner's questions are."""
+
+    inputs: PlanInputs
+    subject: Subject
+    draft: Subject | None
 
 
 class PlannerService:
     """Home: the event loop."""
 
-    async def plan(self, request: PlanRequest) -> MemoryPlan:
-        """Plan one load."""
-        raise WorldFault("Plans are not made yet.")
-
-    async def verdicts(self, request: VerdictRequest) -> Verdicts:
-        """Judge a repository."""
-        raise WorldFault("Plans are not made yet.")
+    def __init__(
+        self,
+        prober: DryRunner,
+        machine: MachineView,
+        find: Callable[[str], InstalledModel],
+        hub: HubAccess,
+        *,
+        models_options: Callable[[], ModelsOptions],
+        holdings: Callable[[], Sequence[Holding]],
+        history: History,
+    ) -> None:
+        self._prober = prober
+        self._machine = machine
+        self._find = find
+        self._hub = hub
+        self._subjects = Subjects(find, hub.fetch)
+        self._models_options = models_options
+        self._holdings = holdings
+        self._history = history
+        self._measured: OrderedDict[bytes, Measured | Failure] = OrderedDict()
 
     async def machine(self, *, measure_anew: bool = False) -> Machine:
-        """What can be planned with now."""
-        raise WorldFault("Plans are not made yet.")
+        """What can be planned with now.
+
+        Raises:
+            RuntimeFault: the speed was to be measured and cannot be.
+        """
+        return await (self._machine.measure_anew() if measure_anew else self._machine.now())
+
+    async def shape_of(self, model: InstalledModel) -> ModelShape:
+        """The shape of a model on disk.
+
+        Raises:
+            RuntimeFault: its header cannot be read.
+        """
+        return (await self._subjects.installed(model)).shape
+
+    async def plan(self, request: PlanRequest) -> MemoryPlan:
+        """Plan for a person who looks at a model.
+
+        Raises:
+            BadRequest: nothing that can be planned, or options that cannot be combined.
+            RuntimeFault: no such model or file, or its header cannot be read.
+        """
+        subject = await self._subjects.of(request.target)
+        held = self._holdings()
+        going = [one for one in held if request.alone or one.model_id == subject.model_id]
+        staying = [one for one in held if one not in going]
+        options = msgspec.structs.replace(request.options, draft_model=request.draft or request.options.draft_model)
+        return await self._plan(subject, options, staying=staying, going=going, exact=request.exact)
+
+    async def plan_load(
+        self, model: InstalledModel, options: LoadOptions, *, staying: Sequence[Holding], going: Sequence[Holding]
+    ) -> MemoryPlan:
+        """Plan a load that is about to happen (`runtime.host.room.LoadPlanner`)."""
+        subject = await self._subjects.installed(model)
+        return await self._plan(subject, options, staying=staying, going=going, exact=True)
+
+    async def verdicts(self, request: VerdictRequest) -> Verdicts:
+        """Judge every quantization of a repository: one header is fetched, the others are scaled from it.
+
+        Raises:
+            RuntimeFault: as the hub answered, or the header cannot be read.
+        """
+        page = await self._hub.page(HubModelRequest(request.repo, request.revision))
+        files = [file for file in page.files if not file.is_projector][:MAX_ROWS]
+        if not files:
+            raise BadRequest(f"{request.repo} has no GGUF model.", hint="Choose another repository.", param="repo")
+        middle = files[len(files) // 2]
+        subject = await self._subjects.remote(await self._hub.fetch(request.repo, middle.name, page.commit))
+        inputs = PlanInputs(
+            model="",
+            shape=subject.shape,
+            options=request.options,
+            machine=await self._machine.now(exact=False),
+            models_options=self._models_options(),
+            ours_bytes=freed_bytes(self._holdings()),
+            draft=draft.shape if (draft := await self._draft(request.options)) is not None else None,
+            projector_bytes=subject.projector_bytes,
+            history=await self._history.samples(),
+            exact=False,
+        )
+        return await asyncio.to_thread(_judged, request, files, inputs, subject)
+
+    # --- one plan -----------------------------------------------------------------------------------------
+
+    async def _plan(
+        self,
+        subject: Subject,
+        options: LoadOptions,
+        *,
+        staying: Sequence[Holding],
+        going: Sequence[Holding],
+        exact: bool,
+    ) -> MemoryPlan:
+        draft = await self._draft(options)
+        busy_nodes = [node for one in staying for node in one.nodes]
+        machine = await self._machine.now(exact=exact, without=busy_nodes)
+        inputs = PlanInputs(
+            model=subject.label,
+            shape=subject.shape,
+            options=options,
+            machine=without_staying(machine, staying),
+            models_options=self._models_options(),
+            ours_bytes=freed_bytes(going),
+            draft=draft.shape if draft is not None else None,
+            projector_bytes=subject.projector_bytes,
+            history=await self._history.samples(),
+            exact=exact,
+        )
+        work = _Work(inputs, subject, draft)
+        made = await self._steps(work) if exact else await asyncio.to_thread(plan_by_formula, inputs)
+        return msgspec.structs.replace(made, made_s=now())
+
+    async def _draft(self, options: LoadOptions) -> Subject | None:
+        if not options.draft_model:
+            return None
+        return await self._subjects.installed(await asyncio.to_thread(self._find, options.draft_model))
+
+    async def _steps(self, work: _Work) -> MemoryPlan:
+        steps = plan(work.inputs)
+        try:
+            ask = next(steps)
+            while True:
+                ask = steps.send(await self._answer(ask, work))
+        except StopIteration as done:
+            made: MemoryPlan = done.value
+            return made
+
+    async def _answer(self, ask: Ask, work: _Work) -> Measured | Failure | None:
+        subject = work.draft if ask.part == "draft" and work.draft is not None else work.subject
+        request = DryRun(
+            str(subject.path),
+            ask.resolved,
+            projector=str(subject.projector) if subject.projector is not None and ask.part == "model" else "",
+            revision=subject.revision,
+        )
+        key = msgspec.msgpack.encode(request)
+        answer = self._measured.pop(key, None)
+        if answer is None:
+            try:
+                answer = await self._prober.dry_run(request)
+            except RuntimeFault as error:
+                log.info("dry run of %s: %s", subject.label, error.message)
+                # Not kept: memory may be the reason. Without a file it is the probe or a node, not the model.
+                return to_failure(error) if "path" in error.details and "node" not in error.details else None
+        self._measured[key] = answer
+        while len(self._measured) > MAX_MEASURED:
+            self._measured.popitem(last=False)
+        return answer
+
+
+def freed_bytes(going: Sequence[Holding]) -> dict[str, int]:
+    """What comes free on each device when these are unloaded, beyond what the system counts as free already."""
+    freed: dict[str, int] = {}
+    for one in going:
+        if not one.is_taken:
+            continue
+        for memory in one.memory:
+            mapped = memory.weight_bytes if memory.device == CPU and one.is_mapped else 0
+            freed[memory.device] = freed.get(memory.device, 0) + memory.total_bytes - mapped
+    return freed
+
+
+def without_staying(machine: Machine, staying: Sequence[Holding]) -> Machine:
+    """The machine less what our other models hold that does not show in what is free.
+
+    Mapped weights count as free, and yet a model whose weights leave memory reads them from disk for each token; a
+    model that is being loaded has not taken its memory yet.
+    """
+    hidden: dict[str, int] = {}
+    for one in staying:
+        for memory in one.memory:
+            if not one.is_taken:
+                size_bytes = memory.total_bytes
+            elif memory.device == CPU and one.is_mapped:
+                size_bytes = memory.weight_bytes
+            else:
+                continue
+            hidden[memory.device] = hidden.get(memory.device, 0) + size_bytes
+    devices = tuple(
+        msgspec.structs.replace(device, free_bytes=max(0, device.free_bytes - hidden.get(device.name, 0)))
+        for device in machine.devices
+    )
+    return msgspec.structs.replace(
+        machine, devices=devices, ram_free_bytes=max(0, machine.ram_free_bytes - hidden.get(CPU, 0))
+    )
+
+
+def _judged(request: VerdictRequest, files: Sequence[HubFile], inputs: PlanInputs, subject: Subject) -> Verdicts:
+    """Every file by formula, from the shape of the one whose header is here."""
+    rows = []
+    for file in files:
+        is_the_one = file.size_bytes == subject.shape.size_bytes
+        shape = subject.shape if is_the_one else scaled_to(subject.shape, file.size_bytes)
+        made = plan_by_formula(replace(inputs, model=f"{request.repo}/{file.name}", shape=shape))
+        rows.append(QuantVerdict(file.name, msgspec.structs.replace(made, made_s=now())))
+    return Verdicts(request.repo, tuple(rows), "", subject.fetched_bytes)
+
+
+CPU = "CPU"
+"""llama.cpp's name of the processor, whose memory is the system's."""

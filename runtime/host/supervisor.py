@@ -26,7 +26,7 @@ from runtime.errors import (
     RuntimeFault,
 )
 from runtime.host.model_slot import ModelSlot, RestartPolicy, SlotHooks
-from runtime.host.room import LoadPlanner, find_room
+from runtime.host.room import Holding, LoadPlanner, find_room, holding_of
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import WorkerLink
 from runtime.messages.api import HostEvent, InstalledModel, LoadedModel, ModelChanged, ModelGone
@@ -131,6 +131,7 @@ class Supervisor:
         self._choosing = asyncio.Lock()
         """One load at a time chooses who goes: each must know what the one before takes."""
         self._idle: asyncio.Task[None] | None = None
+        self._n_uses = 0
         self._is_closed = False
 
     async def open(self) -> None:
@@ -160,6 +161,10 @@ class Supervisor:
     def loaded(self) -> tuple[LoadedModel, ...]:
         """The same as values."""
         return tuple(slot.public() for slot in self._slots.values())
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What our models hold, for plans; failed ones hold nothing."""
+        return tuple(holding_of(slot) for slot in self._slots.values() if slot.state not in ("failed", "unloading"))
 
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers. May be called from any thread."""
@@ -237,6 +242,7 @@ class Supervisor:
         """
         slot = await self._slot_for(name, by_person=by_person) if load else self._ready(name)
         slot.take()
+        self._n_uses += 1
         try:
             yield Lease(slot.model.id, slot, await slot.until_ready())
         finally:
@@ -269,6 +275,11 @@ class Supervisor:
                 waiting=0,
             )
         return self._begin(model, self._options_for(model.id), replace=False, on_demand=not by_person)
+
+    def quiet_mark(self) -> int | None:
+        """A number that stays the same while one request alone is served; `None` when there are several, or none."""
+        slots = (*self._slots.values(), *self._leaving)
+        return self._n_uses if sum(slot.users for slot in slots) == 1 else None
 
     def _ready(self, name: str) -> ModelSlot:
         slot = self._usable(name)

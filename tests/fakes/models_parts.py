@@ -1,17 +1,20 @@
 """The models side of a host in a test: files that are only names, a hub and downloads that are lists."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from runtime.errors import BadRequest, HashMismatch, HubNotFound, ModelNotFound
+from runtime.errors import BadRequest, HashMismatch, HubNotFound, ModelLoadFailed, ModelNotFound
 from runtime.host.hub_service import DownloadsTold, HubParts
 from runtime.host.library_service import ImportHow
+from runtime.host.subjects import Remote
+from runtime.library.catalogue import Catalogue
 from runtime.library.progress import Cancelled, IsCancelled, Progress, Report
+from runtime.library.records import Records
 from runtime.messages.api import InstalledModel
-from runtime.messages.fit import LoadRecord, NodeInfo
+from runtime.messages.fit import Measured
 from runtime.messages.library import (
     Download,
     DownloadRequest,
@@ -26,21 +29,26 @@ from runtime.messages.library import (
     ModelFolder,
     RemoveAnswer,
 )
+from runtime.messages.load import ComputeDevice
 from runtime.options import ModelsOptions
+from runtime.probe.report import DryRun, EngineReport
+from tests.fakes.tiny_gguf import write_transformer
 
 REPO = "someone/fake-GGUF"
 FILE = HubFile("fake-Q4_K_M", ("fake-Q4_K_M.gguf",), (1000,), ("",), "Q4_K_M", 1000)
 
 
 class FakeFiles:
-    """Models by name; the files need not exist. `slow-*` are worked on until `go` is set."""
+    """Models by name, each a tiny file with a real header. `slow-*` are worked on until `go` is set."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
         self.options = ModelsOptions()
         self.go = threading.Event()
-        self.records: dict[str, LoadRecord] = {}
         self.moved_to = ""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            write_transformer(folder / f"{name}.gguf")
         self._models = {
             name: InstalledModel(id=name, name=name, path=str(folder / f"{name}.gguf"), size_bytes=1000, created_s=1.0)
             for name in names
@@ -86,9 +94,6 @@ class FakeFiles:
         self._work("move", report, is_cancelled)
         self.moved_to = path
         return f"Moved to {path}."
-
-    def load_record(self, model_id: str) -> LoadRecord | None:
-        return self.records.get(model_id)
 
     def _work(self, name: str, report: Report, is_cancelled: IsCancelled) -> None:
         report(Progress(250, 1000, "working"))
@@ -187,15 +192,39 @@ class FakeDownloads:
         return download
 
 
+class FakeHeaders:
+    """No headers: a test of them has a real hub."""
+
+    def fetch(self, repo: str, file: str, revision: str = "main") -> Remote:
+        raise HubNotFound(f"There is no {file} in {repo} at {revision}.", repo=repo)
+
+
 def make_fake_hub(options: ModelsOptions, told: DownloadsTold) -> HubParts:
     hub, downloads = FakeHub(), FakeDownloads(told)
     hub.configure(options)
     downloads.configure(options)
-    return HubParts(hub, downloads)
+    return HubParts(hub, downloads, FakeHeaders())
 
 
-async def fake_ping(address: str) -> NodeInfo:
-    """Nodes whose port is even answer."""
-    if int(address.rpartition(":")[2]) % 2:
-        return NodeInfo(address, "unreachable", problem="Nothing answers there.")
-    return NodeInfo(address, "reachable", 8000, 7000, 0.001)
+class FakeProbe:
+    """A machine with one GPU, and no dry runs, so that plans are made by formula. Nodes on even ports answer."""
+
+    def __init__(self) -> None:
+        self.n_asked = 0
+
+    async def devices(self, nodes: Sequence[str] = ()) -> EngineReport:
+        self.n_asked += 1
+        lent = tuple(ComputeDevice(f"RPC0[{node}]", "a node", "node", 8000, 7000, node=node) for node in nodes)
+        gpu = ComputeDevice("FAKE0", "Fake GPU", "gpu", 16_000, 12_000)
+        cpu = ComputeDevice("CPU", "Fake CPU", "cpu", 64_000, 32_000)
+        return EngineReport("1.0", (), (), can_offload=True, compute=(*lent, gpu, cpu))
+
+    async def dry_run(self, request: DryRun) -> Measured:
+        raise ModelLoadFailed(f"Nothing can measure {request.path} here.")
+
+    async def close(self) -> None:
+        pass
+
+
+def make_store() -> Records:
+    return Records(Catalogue(None))

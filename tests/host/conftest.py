@@ -12,13 +12,13 @@ import pytest
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.main import Host
 from runtime.host.model_slot import RestartPolicy
-from runtime.host.worker_session import Patience
 from runtime.host.ownership import Ownership, read_host_file
 from runtime.host.parts import HostParts
+from runtime.host.worker_session import Patience
 from runtime.messages.api import HostEvent
 from runtime.paths import DataFolder
 from tests.fakes.host_parts import FAKE_WORKER, FakeSampler
-from tests.fakes.models_parts import FakeFiles, fake_ping, make_fake_hub
+from tests.fakes.models_parts import FakeFiles, FakeProbe, make_fake_hub, make_store
 
 MODELS = ("fake", "other", "refuse", "crash-loading", "slow-loading")
 FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), patience=Patience(connect_within_s=20.0, silent_limit_s=5.0))
@@ -60,7 +60,9 @@ class RunningHost:
             make_sampler=FakeSampler,
             on_worker_line=lambda _model, _line: None,
             make_hub=make_fake_hub,
-            ping=fake_ping,
+            prober=FakeProbe(),
+            records=make_store(),
+            measure=None,
         )
         self._thread = threading.Thread(target=self._run, name="host under test")
         self._thread.start()

@@ -67,8 +67,9 @@ def test_when_no_model_is_named_then_the_loaded_one_answers(make_host: MakeHost)
     assert content(ask(host, "x", model="")) == "echo: x"
 
 
-def test_when_another_model_is_named_then_it_replaces_the_first_after_its_answers(make_host: MakeHost) -> None:
+def test_when_one_model_is_the_most_then_another_replaces_it_after_its_answers(make_host: MakeHost) -> None:
     host = make_host()
+    host.private.put("/admin/models/options", json={"max_loaded": 1})
     assert content(ask(host, "x")) == "echo: x"
     first_pid = pid_of(host)
     with ThreadPoolExecutor(3) as pool:

@@ -9,6 +9,7 @@ from runtime.host.jobs import Jobs
 from runtime.host.library_service import LibraryService
 from runtime.host.nodes import Nodes
 from runtime.host.planner_service import PlannerService
+from runtime.host.speed_log import SpeedLog
 from runtime.messages.api import ModelSettings
 from runtime.messages.fit import NodeRequest, PlanRequest
 from runtime.messages.library import JobRequest, ModelRequest, VerdictRequest
@@ -18,8 +19,11 @@ from runtime.options import ModelsOptions
 class ModelsRoutes:
     """The handlers."""
 
-    def __init__(self, library: LibraryService, planner: PlannerService, nodes: Nodes, jobs: Jobs) -> None:
+    def __init__(
+        self, library: LibraryService, planner: PlannerService, speed_log: SpeedLog, nodes: Nodes, jobs: Jobs
+    ) -> None:
         self._library = library
+        self._speed_log = speed_log
         self._planner = planner
         self._nodes = nodes
         self._jobs = jobs
@@ -55,7 +59,8 @@ class ModelsRoutes:
 
     async def record(self, request: Request) -> Response:
         """POST /admin/models/record."""
-        return json_answer(await self._library.load_record((await read_struct(request, ModelRequest)).model))
+        model = await self._library.find((await read_struct(request, ModelRequest)).model)
+        return json_answer(await self._speed_log.record(model.id))
 
     async def plan(self, request: Request) -> Response:
         """POST /admin/plan."""
