@@ -18,7 +18,7 @@ from runtime.library.disk import DiskFile, is_below, look_at, walk
 from runtime.library.files import FileTable
 from runtime.library.foreign import Surroundings
 from runtime.library.listing import OWN, Entry, describe, list_models, plain
-from runtime.library.progress import Cancelled, IsCancelled, Report, ignore, never
+from runtime.library.progress import IsCancelled, Report, ignore, never
 from runtime.library.records import Records
 from runtime.library.removal import ToTrash, remove_files, send_to_trash
 from runtime.library.roots import Root, Roots, find_roots, free_bytes, main_folder
@@ -302,15 +302,10 @@ class Library:
             entries = [entry for entry, _ in self._scan().values() if entry.root == source and entry.origin in OWN]
             files = [file for entry in entries for file in (*entry.all_files, *entry.spares)]
             files += moving.files_along(source)
-            self._moves.begin(moving.Move(source, target))
         unique = list({file.path: file for file in files}.values())
         before = {file.path: self._table.at(file.path) for file in unique}
         try:
-            done = moving.move(unique, self._moves, report, is_cancelled)
-        except Cancelled:
-            with self._lock:
-                self._moves.end()
-            raise
+            done = moving.move(unique, moving.Move(source, target), self._moves, report, is_cancelled)
         finally:
             with self._lock:
                 self._last = None

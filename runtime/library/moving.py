@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from runtime.errors import BadRequest, BugFault, Busy, StorageFault
+from runtime.errors import BadRequest, Busy, StorageFault
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.library.copying import check_room, copy_file, remove_stale, storage_faults
 from runtime.library.disk import DiskFile, extended, is_below, look_at
@@ -227,9 +227,9 @@ def files_along(folder: Path) -> list[DiskFile]:
 
 
 def move(
-    files: Sequence[DiskFile], table: MoveTable, report: Report, is_cancelled: IsCancelled
+    files: Sequence[DiskFile], wanted: Move, table: MoveTable, report: Report, is_cancelled: IsCancelled
 ) -> dict[Path, tuple[DiskFile, str]]:
-    """Put files of the open move below its target, at the same places as below its source.
+    """Put files below the target, at the same places as below the source. The move stays open until `finish`.
 
     Returns:
         For each old path, the new file and its hash ("" where it was not computed).
@@ -242,15 +242,17 @@ def move(
     with table.alone() as is_alone:
         if not is_alone:
             raise Busy("Another Deskside is moving the models folder.", hint="Wait for it to end.", retry_after_s=30)
-        return _move(files, table, report, is_cancelled)
+        table.begin(wanted)
+        try:
+            return _move(files, wanted, table, report, is_cancelled)
+        except Cancelled:
+            table.end()
+            raise
 
 
 def _move(
-    files: Sequence[DiskFile], table: MoveTable, report: Report, is_cancelled: IsCancelled
+    files: Sequence[DiskFile], opened: Move, table: MoveTable, report: Report, is_cancelled: IsCancelled
 ) -> dict[Path, tuple[DiskFile, str]]:
-    opened = table.open
-    if opened is None:
-        raise BugFault("A move was not begun.")
     by_renaming = _is_one_disk(opened.source, opened.target)
     todo = [file for file in files if not by_renaming and table.copy_of(file) is None]
     check_room(opened.target, sum(file.stamp.size_bytes for file in todo))

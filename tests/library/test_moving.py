@@ -245,8 +245,9 @@ def test_second_process_when_one_moves_then_neither_moves_nor_takes_back(
         if len(seen) < 3 and progress.fraction > 0.6:
             other = shelf.library()
             seen.append(set(rows(other)))
-            with pytest.raises(Busy):
-                other.move_main(str(target))
+            for place in (target, tmp_path / "another"):
+                with pytest.raises(Busy):
+                    other.move_main(str(place))
 
     library.move_main(str(target), look_from_elsewhere)
     switch(shelf, library, target)
