@@ -1,5 +1,9 @@
 """What the library keeps of a file's header: small, and readable again from the catalogue without the file."""
 
+import functools
+import zlib
+from importlib import metadata
+
 import msgspec
 
 from runtime.errors import Failure, RuntimeFault, StorageFault, to_failure
@@ -9,7 +13,7 @@ from runtime.gguf.source import FileSource
 from runtime.library.disk import DiskFile, extended
 
 READER = 1
-"""Raised whenever `FileFacts` or what fills it changes: headers are then read again."""
+"""Raised whenever `FileFacts` or what fills it changes between two versions of the program."""
 MAX_WIDTHS = 32
 
 _PROJECTOR_TENSORS = ("mm.", "resampler.", "adapter.", "v.deepstack", "a.mm.")
@@ -82,6 +86,16 @@ def read_file(file: DiskFile) -> Reading:
         unread = StorageFault(f"The file cannot be read: {error.strerror or error}.")
         return Reading(facts, to_failure(unread))
     return Reading(facts)
+
+
+@functools.cache
+def reader_number() -> int:
+    """Tells apart what read a header: another version of the program reads all headers again."""
+    try:
+        version = metadata.version("deskside")
+    except metadata.PackageNotFoundError:
+        version = ""
+    return zlib.crc32(f"{READER} {version}".encode())
 
 
 def is_lasting(reading: Reading) -> bool:

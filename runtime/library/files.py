@@ -16,7 +16,7 @@ import msgspec
 from runtime import units
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.library.disk import DiskFile, Stamp
-from runtime.library.facts import READER, Reading
+from runtime.library.facts import Reading, reader_number
 
 Verified = Literal["", "ok", "bad"]
 
@@ -146,15 +146,15 @@ class FileTable:
         return self._rows.get(path)
 
     def note_reading(self, file: DiskFile, reading: Reading) -> Known:
-        """Remember a header. What was announced of the path stays; hashes of an older content go."""
+        """Remember a header. Hashes of an older content go, and what was announced where the size is another one."""
         before = self._rows.get(file.path)
         known = Known(file.stamp, reading)
         if before is not None:
             same = before.stamp == file.stamp
             known = msgspec.structs.replace(
                 known,
-                expected=before.expected,
-                is_ours=before.is_ours,
+                expected=before.expected if before.stamp.size_bytes == file.stamp.size_bytes else "",
+                is_ours=before.is_ours and before.stamp.inode == file.stamp.inode,
                 repo=before.repo,
                 model=before.model,
                 sha256=before.sha256 if same else "",
@@ -328,7 +328,7 @@ def _row(path: Path, known: Known) -> tuple[object, ...]:
     return (
         _key(path),
         " ".join(map(str, known.stamp)),
-        READER,
+        reader_number(),
         msgspec.msgpack.encode(known.reading) if known.reading is not None else None,
         known.seen_s,
         known.sha256,
@@ -349,7 +349,7 @@ def _known(row: Sequence[object]) -> Known:
     _, stamp, reader, raw, seen_s, sha256, expected, verified, is_ours, repo, model = row
     size_bytes, mtime_ns, device, inode = map(int, str(stamp).split())
     reading = None
-    if reader == READER and isinstance(raw, bytes):
+    if reader == reader_number() and isinstance(raw, bytes):
         with contextlib.suppress(msgspec.MsgspecError):
             reading = _reading.decode(raw)
     return Known(

@@ -217,27 +217,27 @@ class Library:
             ModelNotFound: as `find`.
         """
         entry, _ = self._find(name_or_path)
-        with self._lock:
-            if entry.in_place:
+        if entry.in_place:
+            with self._lock:
                 self._table.drop_in_place([file.path for file in entry.all_files])
                 self._last = None
-                return RemoveAnswer(0, (), in_trash=False)
-            importing.check_may_move(entry)
-            files = list(entry.files)
-            shared = [
-                other for other, _ in self._scan().values() if other.path != entry.path and other.projector is not None
-            ]
-            if entry.projector is not None:
-                in_use = {other.projector.path for other in shared if other.projector is not None}
-                going = (entry.projector, *entry.spares)
-                if entry.projector.path not in in_use:
-                    files += [file for file in going if self._is_own(file, entry)]
-            try:
-                answer = remove_files(files, entry.root, self._to_trash)
-            finally:
+            return RemoveAnswer(0, (), in_trash=False)
+        importing.check_may_move(entry)
+        files = list(entry.files)
+        if entry.projector is not None:
+            others = (other for other, _ in self._scan().values() if other.path != entry.path)
+            in_use = {other.projector.path for other in others if other.projector is not None}
+            if entry.projector.path not in in_use:
+                with self._lock:
+                    files += [file for file in (entry.projector, *entry.spares) if self._is_own(file, entry)]
+        try:
+            answer = remove_files(files, entry.root, self._to_trash)  # not locked: a trash on another disk takes long
+        finally:
+            with self._lock:
                 self._last = None
+        with self._lock:
             self._table.forget([file.path for file in files])
-            return answer
+        return answer
 
     def import_path(
         self,

@@ -90,6 +90,8 @@ def entries_of(sight: Sight, reader: Reader) -> tuple[Entry, ...]:
     seen: set[object] = set()
 
     def add(entry: Entry) -> None:
+        if _is_gone(entry):
+            return
         identity = tuple(file.identity for file in entry.files)
         if identity not in seen:
             seen.add(identity)
@@ -150,6 +152,14 @@ def _of_program(model: ForeignModel, root: Root, reader: Reader) -> Entry:
         publisher=model.publisher,
         expected=model.sha256,
         told=model.problem,
+    )
+
+
+def _is_gone(entry: Entry) -> bool:
+    """Whether a file went between the walk and the reading of its header."""
+    return any(
+        known.reading is not None and not is_lasting(known.reading) and not path.exists()
+        for path, known in entry.known.items()
     )
 
 

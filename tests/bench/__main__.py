@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-PARTS = ("tests.bench.engine", "tests.bench.window")
+PARTS = ("tests.bench.engine", "tests.bench.window", "tests.bench.library")
 
 
 def main() -> int:

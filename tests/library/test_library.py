@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import ModelLoadFailed, NotAllowed
-from runtime.library import scan
+from runtime.library import facts, scan
 from runtime.library.catalogue import Catalogue
+from runtime.library.disk import DiskFile
 from runtime.library.folder import Library
 from runtime.messages.api import InstalledModel
 from runtime.messages.fit import LoadRecord
@@ -193,6 +194,34 @@ def test_second_start_when_nothing_changed_then_no_header_is_read(
         again.resolve("broken")
 
 
+def test_file_that_vanishes_before_its_header_is_read_when_listed_then_is_left_out(
+    shelf: Shelf, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        shelf.put(f"{name}.gguf", name=name)
+    real = facts.read_file
+
+    def vanish(file: DiskFile) -> facts.Reading:
+        if file.path.name == "b.gguf":
+            file.path.unlink(missing_ok=True)
+        return real(file)
+
+    monkeypatch.setattr(scan, "read_file", vanish)
+    assert set(rows(shelf.library())) == {"a", "c"}
+
+
+def test_file_replaced_by_hand_when_listed_then_what_was_announced_of_the_old_one_is_forgotten(
+    shelf: Shelf, rows: Rows
+) -> None:
+    path = shelf.put("a.gguf")
+    library = shelf.library()
+    library.record_arrival([path], [sha256_of(path)])
+    library.installed()
+    put_model(path, template="a longer template than the one before" * 3)
+    assert rows(library)["a"].verified == ""
+    assert "No hash is known" in library.verify("a")
+
+
 def test_drive_that_comes_back_when_listed_then_nothing_was_forgotten(
     shelf: Shelf, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +301,7 @@ def test_two_processes_when_one_learns_something_then_the_other_sees_it(shelf: S
     program = f"""
 from pathlib import Path
 from runtime.library.catalogue import Catalogue
+from runtime.library.disk import DiskFile
 from runtime.library.folder import Library
 from runtime.options import ModelsOptions
 from runtime.paths import DataFolder
