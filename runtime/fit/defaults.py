@@ -11,8 +11,11 @@ Decisions held here:
   scheduler asks for at most one row a sequence.
 * More sequences than parallel slots are made where a sequence costs only its output row, so that idle
   conversations stay in memory while others generate.
-* Flash attention is llama.cpp's own choice where a GPU computes. On a processor alone it is off while the scores
-  it would save stay below `SCORES_SHARE` of the memory left.
+* Flash attention is llama.cpp's own choice where a GPU computes. On a processor alone it is off while the scores it
+  would save stay below `SCORES_SHARE` of the memory left, since llama.cpp's kernel for it is slow there: 1,500 tokens
+  into a conversation the starter model wrote 13 tokens a second with it and 34 without, and read 24 new tokens in
+  1.2 s and 0.26 s (one thread, 2026-11-30). The micro-batch shrinks first, down to `LEAST_N_UBATCH`, where that keeps
+  the scores below `SCORES_BYTES`: 128 rows read a prompt as fast as 512 there.
 """
 
 from collections.abc import Iterable
@@ -39,6 +42,9 @@ ALL_LAYERS = 10_000
 HOST_SHARE = 0.8
 """Share of the free system memory the context may take; the rest is for compute buffers and everyone else."""
 SCORES_SHARE = 1 / 8
+SCORES_BYTES = 128 * 1024 * 1024
+"""Scores of one layer of attention that are not worth a smaller micro-batch."""
+LEAST_N_UBATCH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,11 @@ def resolve(
         n_seq_max = 1
     n_ubatch = min(n_ubatch, n_batch)
     n_ctx, n_cells = _fit(shape, options, wanted, n_parallel, n_seq_max, n_ubatch, free_bytes)
+    flash_attn: FlashAttention = options.flash_attn
+    if flash_attn == "auto" and not placement.n_gpu_layers and shape.has_memory and not is_quantized(options.type_v):
+        left_bytes = free_bytes - _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch)
+        if found := _n_ubatch_without_flash(shape, options, n_cells, n_ubatch, left_bytes):
+            flash_attn, n_ubatch = "off", found
     return ResolvedLoad(
         n_ctx=n_ctx,
         n_parallel=n_parallel,
@@ -117,7 +128,7 @@ def resolve(
         n_outputs_max=n_seq_max if shape.has_memory else 0,
         type_k=options.type_k,
         type_v=options.type_v,
-        flash_attn=_flash_attn(shape, options, n_cells, n_seq_max, n_ubatch, placement, free_bytes),
+        flash_attn=flash_attn,
         offload_kqv=placement.offload_kqv,
         swa_full=False,
         kv_unified=True,
@@ -136,19 +147,22 @@ def scores_bytes(shape: ModelShape, n_cells: int, n_ubatch: int) -> int:
     return 4 * shape.n_head * n_ubatch * n_cells
 
 
-def _flash_attn(
-    shape: ModelShape,
-    options: LoadOptions,
-    n_cells: int,
-    n_seq_max: int,
-    n_ubatch: int,
-    placement: Placement,
-    free_bytes: int,
-) -> FlashAttention:
-    """Off on a processor alone, where the scores do not cost too much."""
-    if options.flash_attn != "auto" or placement.n_gpu_layers or not shape.has_memory or is_quantized(options.type_v):
-        return options.flash_attn
-    left_bytes = free_bytes - context_bytes(
+def _n_ubatch_without_flash(
+    shape: ModelShape, options: LoadOptions, n_cells: int, n_ubatch: int, left_bytes: int
+) -> int:
+    """The micro-batch whose scores fit where a processor alone does without flash attention; 0 when none fits."""
+    most_bytes = left_bytes * SCORES_SHARE
+    while (
+        scores_bytes(shape, n_cells, n_ubatch) > min(SCORES_BYTES, most_bytes)
+        and n_ubatch > LEAST_N_UBATCH
+        and options.n_ubatch is None
+    ):
+        n_ubatch = max(n_ubatch // 2, LEAST_N_UBATCH)
+    return n_ubatch if scores_bytes(shape, n_cells, n_ubatch) <= most_bytes else 0
+
+
+def _context_bytes(shape: ModelShape, options: LoadOptions, n_cells: int, n_seq_max: int, n_ubatch: int) -> int:
+    return context_bytes(
         shape,
         n_cells=n_cells,
         n_seq_max=n_seq_max,
@@ -156,7 +170,6 @@ def _flash_attn(
         type_k=options.type_k,
         type_v=options.type_v,
     )
-    return "off" if scores_bytes(shape, n_cells, n_ubatch) <= left_bytes * SCORES_SHARE else "auto"
 
 
 def _fit(
@@ -171,14 +184,7 @@ def _fit(
     """Context and pool that fit: first the pool shrinks, then an automatic context."""
 
     def needed(n_cells: int) -> int:
-        return context_bytes(
-            shape,
-            n_cells=n_cells,
-            n_seq_max=n_seq_max,
-            n_ubatch=n_ubatch,
-            type_k=options.type_k,
-            type_v=options.type_v,
-        )
+        return _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch)
 
     n_ctx = wanted
     while True:

@@ -43,6 +43,8 @@ class Limits:
         n_batch: most rows of a decode.
         n_ubatch: most prompt rows while anyone generates.
         n_outputs_max: most rows with logits in a decode; llama.cpp ends the process above it.
+        place_shows: whether the last bits of a result depend on which cells a sequence has (without flash attention
+            the sums run over all cells). Then a seeded request that runs alone begins at the first one.
     """
 
     n_ctx: int
@@ -52,6 +54,7 @@ class Limits:
     n_batch: int
     n_ubatch: int
     n_outputs_max: int
+    place_shows: bool = False
 
 
 class Scheduler:
@@ -280,6 +283,9 @@ class Scheduler:
         return len(unit.tokens) - unit.n_shared + max(left, 0)
 
     def _start(self, unit: Unit, now_s: float) -> None:
+        if self._limits.place_shows and not self.n_active and not self._reusable(unit):
+            while self.placement.evict_oldest():
+                pass  # what idle conversations hold goes to host memory
         placed = self.placement.place(unit.tokens, self._reusable(unit))
         unit.seq_id, unit.n_held, unit.n_shared = placed.seq_id, placed.n_held, placed.n_shared
         unit.state = UnitState.READING

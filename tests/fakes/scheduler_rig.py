@@ -54,12 +54,13 @@ class Rig:
         n_batch: int = 64,
         n_ubatch: int = 32,
         host_cache_bytes: int = 0,
+        place_shows: bool = False,
     ) -> None:
         self.memory = kind or FakeMemory()
         self.memory.n_seq_max = n_seq_max
         self.memory.n_cells = n_cells
         self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_seq_max)
-        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_seq_max)
+        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_seq_max, place_shows)
         self.scheduler = Scheduler(
             self.memory, self.limits, piece=piece, eog_ids=frozenset({EOG}), host_cache_bytes=host_cache_bytes
         )

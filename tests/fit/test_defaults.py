@@ -4,6 +4,7 @@ import pytest
 from runtime.errors import BadRequest, NotEnoughMemory
 from runtime.fit.context_memory import context_bytes, row_bytes
 from runtime.fit.defaults import (
+    LEAST_N_UBATCH,
     MIN_N_CTX,
     POOL_SHARE,
     SCORES_SHARE,
@@ -146,13 +147,24 @@ def test_when_flash_attention_is_chosen_or_needed_then_it_is_kept() -> None:
 
 
 def test_when_only_the_processor_computes_then_flash_attention_is_off_while_its_scores_cost_little() -> None:
-    chosen = resolved(LoadOptions())
-    assert chosen.flash_attn == "off"
-    cache_bytes = CELL_BYTES * chosen.n_cells
-    scores = scores_bytes(SHAPE, chosen.n_cells, 64)
-    enough = cache_bytes + int(scores / SCORES_SHARE) + 1
-    assert resolved(LoadOptions(n_ubatch=64), free_bytes=enough).flash_attn == "off"
-    assert resolved(LoadOptions(n_ubatch=64), free_bytes=enough - 64).flash_attn == "auto"
+    cells = 8192 + 3 * POOL_SHARE
+    scores = scores_bytes(SHAPE, cells, LEAST_N_UBATCH)
+    enough = CELL_BYTES * cells + int(scores / SCORES_SHARE) + 1
+    chosen = resolved(LoadOptions(), free_bytes=enough)
+    assert (chosen.n_cells, chosen.flash_attn, chosen.n_ubatch) == (cells, "off", LEAST_N_UBATCH)
+    chosen = resolved(LoadOptions(), free_bytes=enough - 64)
+    assert (chosen.n_cells, chosen.flash_attn, chosen.n_ubatch) == (cells, "auto", 512)
+
+
+def test_when_scores_are_large_then_the_micro_batch_shrinks_and_else_it_stays() -> None:
+    small = shape(n_head=9, n_layer=30)
+    assert [
+        (resolved(LoadOptions(n_ctx=2048, n_parallel=slots), small).flash_attn, chosen.n_ubatch, chosen.n_batch)
+        for slots in (4, 8, 32)
+        for chosen in (resolved(LoadOptions(n_ctx=2048, n_parallel=slots), small),)
+    ] == [("off", 512, 512), ("off", 256, 512), ("off", 128, 512)]
+    chosen = resolved(LoadOptions(n_ctx=2048, n_parallel=32, n_ubatch=300), small)
+    assert (chosen.flash_attn, chosen.n_ubatch) == ("off", 300)
 
 
 def test_when_experts_stay_in_ram_then_only_those_layers_match() -> None:

@@ -515,3 +515,29 @@ def test_when_text_and_counts_are_added_up_then_they_are_those_of_the_end() -> N
     rig.run()
     assert sum(rig.counted.values()) == rig.done("a").usage.completion_tokens
     assert all(output.n_tokens == 1 for output in rig.outputs if isinstance(output, Text))
+
+
+def test_when_the_place_of_cells_shows_then_a_seeded_request_alone_begins_at_the_first_cell() -> None:
+    rig = Rig(host_cache_bytes=100_000, place_shows=True)
+    rig.submit("idle", SYSTEM, max_tokens=4)
+    rig.run()
+    assert rig.scheduler.placement.n_idle == 1
+    rig.submit("seeded", prompt_without_eog(5), max_tokens=4, sampling=SamplingOptions(seed=1))
+    rig.step()
+    assert rig.scheduler.placement.n_idle == 0
+    rig.run()
+    # What the idle conversation held came back from host memory.
+    rig.submit("goes on", (*SYSTEM, 50), max_tokens=1)
+    rig.run()
+    assert rig.done("goes on").usage.cached_tokens >= len(SYSTEM)
+
+
+def test_when_others_run_then_a_seeded_request_leaves_what_is_idle_alone() -> None:
+    rig = Rig(host_cache_bytes=100_000, place_shows=True)
+    rig.submit("idle", SYSTEM, max_tokens=4)
+    rig.run()
+    rig.submit("runs", prompt_without_eog(6), max_tokens=30)
+    rig.step()
+    rig.submit("seeded", prompt_without_eog(5), max_tokens=4, sampling=SamplingOptions(seed=1))
+    rig.step()
+    assert rig.scheduler.placement.n_idle == 1

@@ -28,7 +28,8 @@ def test_when_a_model_is_loaded_then_its_facts_are_those_of_the_file() -> None:
     assert facts.has_chat_template
     # f16 K and V of 3 heads of 64 in 30 layers.
     assert facts.kv_bytes == pytest.approx(model.resolved.n_cells * 30 * 2 * 3 * 64 * 2, rel=0.001)
-    assert 0 < facts.compute_bytes < 120 * 1024 * 1024
+    assert 0 < facts.compute_bytes < 250 * 1024 * 1024
+    assert (facts.resolved["flash_attn"], facts.resolved["n_ubatch"]) == ("off", 128)
     assert facts.resolved["n_batch"] == 512
     assert "n_ctx" not in facts.resolved
     assert model.metadata["general.architecture"] == "llama"
