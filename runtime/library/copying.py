@@ -104,12 +104,13 @@ def storage_faults(path: Path, what: str) -> Iterator[None]:
         where = plain(str(path))
         if error.errno in (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC):
             raise DiskFull(
-                f"{plain(path.name)} cannot be {what}: the disk is full.",
+                f"{plain(path.name.removesuffix(UNFINISHED))} cannot be {what}: the disk is full.",
                 hint="Free some room and try again.",
                 path=where,
                 free_bytes=free_bytes(path.parent),
             ) from error
-        raise StorageFault(f"{plain(path.name)} cannot be {what}: {error.strerror or error}.", path=where) from error
+        name = plain(path.name.removesuffix(UNFINISHED))
+        raise StorageFault(f"{name} cannot be {what}: {error.strerror or error}.", path=where) from error
 
 
 def _check_copy(source: Path, target: Path, wanted: str, found: str) -> None:

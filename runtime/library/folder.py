@@ -14,7 +14,7 @@ from pathlib import Path
 from runtime.errors import BadRequest, ModelLoadFailed, ModelNotFound, RuntimeFault, StorageFault
 from runtime.library import importing, lookup, moving, verify
 from runtime.library.catalogue import Catalogue
-from runtime.library.disk import DiskFile, is_below, look_at, walk
+from runtime.library.disk import MODEL_SUFFIX, DiskFile, is_below, look_at, walk
 from runtime.library.files import FileTable
 from runtime.library.foreign import Surroundings
 from runtime.library.listing import OWN, Entry, describe, list_models, plain
@@ -431,5 +431,8 @@ class Library:
 
 
 def _named(entries: Sequence[Entry]) -> str:
-    """`model.gguf` for one, `3 models` for several."""
-    return plain(entries[0].path.name) if len(entries) == 1 else f"{len(entries)} models"
+    """`model.gguf` for one, `3 models` for several; a blob without a telling name goes by the model's."""
+    if len(entries) != 1:
+        return f"{len(entries)} models"
+    path = entries[0].path
+    return plain(path.name if path.suffix.lower() == MODEL_SUFFIX else entries[0].stem)

@@ -88,12 +88,24 @@ class MoveTable:
             StorageFault: if it cannot be remembered; then nothing may be moved.
         """
         if self._open != move:
-            self.end()
+            self.abandon()
             if self._catalogue is not None:
                 row = (_key(move.source), _key(move.target))
                 with self._catalogue.connection() as connection:
                     connection.execute("INSERT INTO move (id, source, target) VALUES (1, ?, ?)", row)
             self._open = move
+
+    def abandon(self) -> None:
+        """Put back what was renamed, delete copies whose original is in its place, and forget the move.
+
+        Raises:
+            StorageFault: if the catalogue cannot be written.
+        """
+        if self._open is not None:
+            made = list(self._moved.items())
+            _undo(made, self._open.target, by_renaming=True)
+            _undo([(path, self._moved[path]) for path in self.originals()], self._open.target, by_renaming=False)
+        self.end()
 
     def end(self) -> None:
         """Forget it.
@@ -246,7 +258,11 @@ def move(
         try:
             return _move(files, wanted, table, report, is_cancelled)
         except Cancelled:
-            table.end()
+            table.abandon()
+            raise
+        except Exception:
+            if not table.originals():  # no copy to go on from
+                table.abandon()
             raise
 
 
@@ -259,32 +275,22 @@ def _move(
     remove_stale(opened.target)
     meter = Meter(sum(2 * file.stamp.size_bytes for file in files), report, is_cancelled)
     done: dict[Path, tuple[DiskFile, str]] = {}
-    made: list[tuple[Path, Path]] = []
-    try:
-        for file in files:
-            meter.stage(f"Moving {plain(file.path.name)}")
-            there, sha256 = table.copy_of(file), ""
-            if there is None:
-                place = _free(opened.target / file.path.relative_to(opened.source))
-                made.append((file.path, place))
-                if by_renaming:
-                    table.note(file.path, place)
-                    _rename(file.path, place)
-                else:
-                    sha256 = copy_file(file.path, place, meter)
-                    table.note(file.path, place)
-                there = look_at(place)
-            if not sha256:
-                meter.add(2 * file.stamp.size_bytes)
-            if there is not None:
-                done[file.path] = (there, sha256)
-    except Cancelled:
-        _undo(made, opened.target, by_renaming=by_renaming)
-        raise
-    except Exception:
-        if by_renaming:
-            _undo(made, opened.target, by_renaming=True)
-        raise
+    for file in files:
+        meter.stage(f"Moving {plain(file.path.name)}")
+        there, sha256 = table.copy_of(file), ""
+        if there is None:
+            place = _free(opened.target / file.path.relative_to(opened.source))
+            if by_renaming:
+                table.note(file.path, place)
+                _rename(file.path, place)
+            else:
+                sha256 = copy_file(file.path, place, meter)
+                table.note(file.path, place)
+            there = look_at(place)
+        if not sha256:
+            meter.add(2 * file.stamp.size_bytes)
+        if there is not None:
+            done[file.path] = (there, sha256)
     return done
 
 

@@ -68,7 +68,7 @@ def find_roots(
     """
     main = main_folder(folder, options)
     searched = [Root(main, "deskside", is_main=True)]
-    searched += [Root(path, "deskside") for path in also]
+    searched += [Root(path, "deskside", is_told=False) for path in also]
     if folder.models != main:
         searched.append(Root(folder.models, "deskside", is_told=False))
     if options is not None:

@@ -201,6 +201,26 @@ def test_drive_that_fails_in_the_middle_when_moved_then_the_old_folder_is_whole(
     assert set(rows(library)) == {"big", "own"}
 
 
+def test_move_that_failed_when_another_place_is_chosen_then_nothing_is_left_at_the_first(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "_is_one_disk", lambda *_: False)
+    wanted = fill(shelf)
+    library = shelf.library()
+
+    def fail(progress: Progress) -> None:
+        if progress.fraction > 0.6:
+            raise StorageFault("The disk reported an error.")
+
+    with pytest.raises(StorageFault):
+        library.move_main(str(tmp_path / "first"), fail)
+    assert hashes(tmp_path / "first"), "checked copies stay for the next try"
+    library.move_main(str(tmp_path / "second"))
+    switch(shelf, library, tmp_path / "second")
+    assert list((tmp_path / "first").rglob("*")) == []
+    assert hashes(tmp_path / "second") == wanted
+
+
 def test_folders_that_cannot_be_the_new_one_when_moved_then_say_why(shelf: Shelf, tmp_path: Path) -> None:
     fill(shelf)
     library = shelf.library()
