@@ -45,26 +45,39 @@ class Figures:
         """Whether this layout was measured."""
         return (part, resolved) in self._known
 
-    def learn(self, part: Part, resolved: ResolvedLoad, measured: Measured) -> None:
-        """Keep a measurement."""
+    def learn(self, part: Part, resolved: ResolvedLoad, measured: Measured, *, is_careful: bool = False) -> None:
+        """Keep a measurement.
+
+        Args:
+            part: which file.
+            resolved: the layout.
+            measured: what it takes.
+            is_careful: never expect less than any measurement so far said: then a search that was led astray ends.
+        """
         self._known[part, resolved] = measured
         guessed = {entry.device: entry for entry in self._formula(part, resolved).memory}
-        found = _Correction(on_gpu=bool(resolved.devices))
+        found = self._corrections.setdefault(part, _Correction())
         context = [0, 0]
+        output = 0
         projector: dict[str, int] = {}
         for entry in measured.memory:
             expected = guessed.get(entry.device, DeviceMemory(entry.device))
-            found.weight[entry.device] = entry.weight_bytes - expected.weight_bytes
-            found.compute[entry.device] = entry.compute_bytes - expected.compute_bytes
-            found.output += entry.output_bytes - expected.output_bytes
+            for known, off in (
+                (found.weight, entry.weight_bytes - expected.weight_bytes),
+                (found.compute, entry.compute_bytes - expected.compute_bytes),
+            ):
+                known[entry.device] = max(off, known.get(entry.device, off)) if is_careful else off
+            output += entry.output_bytes - expected.output_bytes
             context[0] += entry.context_bytes
             context[1] += expected.context_bytes
             if entry.projector_bytes:
                 projector[entry.device] = entry.projector_bytes
         if context[1] > 0:
-            found.context_share = context[0] / context[1]
+            share = context[0] / context[1]
+            found.context_share = max(share, found.context_share) if is_careful else share
+        found.output = output
         found.projector = projector if part == "model" and self._inputs.projector_bytes else None
-        self._corrections[part] = found
+        found.on_gpu = bool(resolved.devices)
 
     def measured(self, part: Part, resolved: ResolvedLoad) -> Measured:
         """What a layout takes: as measured, or by corrected formula."""
@@ -88,19 +101,12 @@ class Figures:
             projector = correction.projector.get(entry.device, 0)
         return DeviceMemory(
             device=entry.device,
-            weight_bytes=max(0, entry.weight_bytes + correction.weight.get(entry.device, 0)),
+            weight_bytes=max(0, entry.weight_bytes + _off(entry.device, correction.weight)),
             context_bytes=int(entry.context_bytes * correction.context_share),
-            compute_bytes=max(0, entry.compute_bytes + self._compute_add(entry.device, correction)),
+            compute_bytes=max(0, entry.compute_bytes + _off(entry.device, correction.compute)),
             output_bytes=max(0, entry.output_bytes + correction.output) if entry.device == CPU else entry.output_bytes,
             projector_bytes=projector,
         )
-
-    @staticmethod
-    def _compute_add(device: str, correction: _Correction) -> int:
-        """A device that was not part of the measurement is taken to be off by as much as the worst that was."""
-        if device in correction.compute:
-            return correction.compute[device]
-        return max(0, *correction.compute.values()) if correction.compute else 0
 
     # --- for packing ---
 
@@ -127,7 +133,14 @@ class Figures:
         correction = self._corrections.get("model")
         if correction is None:
             return size
-        return max(0, size + self._compute_add(device, correction) + max(0, correction.weight.get(device, 0)))
+        return max(0, size + _off(device, correction.compute) + max(0, _off(device, correction.weight)))
+
+
+def _off(device: str, known: Mapping[str, int]) -> int:
+    """How far the formula is off on a device; one that was never measured is off as far as the worst that was."""
+    if device in known:
+        return known[device]
+    return max(0, *(n_bytes for name, n_bytes in known.items() if name != CPU), 0) if device != CPU else 0
 
 
 def combined(memory: Iterable[DeviceMemory], draft: Iterable[DeviceMemory] = ()) -> tuple[DeviceMemory, ...]:

@@ -18,8 +18,10 @@ from runtime.fit.verdict import Outcome, Verdict
 from runtime.messages.fit import Measured, MemoryPlan, PlanMethod
 from runtime.options import LoadOptions
 
-MAX_ROUNDS = 8
-"""Layouts measured for one plan at most; two or three are usual. A dry run takes 0.1 to 1 s."""
+MAX_ROUNDS = 12
+"""Layouts measured for one plan at most; one or two are usual. A dry run takes 0.05 to 1 s."""
+CAREFUL_AFTER = 3
+"""Rounds without a layout that fits, after which only the worst that was measured is believed."""
 
 
 def plan(inputs: PlanInputs) -> PlanSteps:
@@ -35,14 +37,14 @@ def plan(inputs: PlanInputs) -> PlanSteps:
     if not inputs.exact:
         return planner.result(choice, "formula")
     best: Choice | None = None
-    for _round in range(MAX_ROUNDS):
+    for count in range(MAX_ROUNDS):
         for ask in planner.asks(choice):
             answer = yield ask
             if isinstance(answer, Failure) and _is_about_the_model(answer):
                 return planner.unsupported(choice, answer)
             if not isinstance(answer, Measured):
                 return planner.result(best or choice, "dry_run" if best else "formula")
-            planner.learn(ask, answer)
+            planner.learn(ask, answer, is_careful=best is None and count >= CAREFUL_AFTER)
         if planner.fits(choice):
             best = choice
         choice = planner.propose()
@@ -86,9 +88,9 @@ class _Planner:
             wanted.append(Ask("draft", choice.draft))
         return [ask for ask in wanted if not self._figures.is_known(ask.part, ask.resolved)]
 
-    def learn(self, ask: Ask, measured: Measured) -> None:
+    def learn(self, ask: Ask, measured: Measured, *, is_careful: bool) -> None:
         """Take in a measurement."""
-        self._figures.learn(ask.part, ask.resolved, measured)
+        self._figures.learn(ask.part, ask.resolved, measured, is_careful=is_careful)
 
     def fits(self, choice: Choice) -> bool:
         """Whether it fits by what is known now."""

@@ -229,15 +229,13 @@ class Verdict:
             budget = self._budgets.named(name)
             if budget is not None:
                 return cards[name] + budget.usable_bytes, budget.usable_bytes, budget
-        if self._is_fixed() and outcome.over:
-            usable = self._budgets.cpu.usable_bytes
-            return outcome.over.get(CPU, 0) + usable, usable, self._budgets.cpu
+        cpu = self._budgets.cpu
+        options = self._inputs.options
+        if options.n_gpu_layers is not None or any(options.tensor_split):
+            return cpu.usable_bytes + outcome.over.get(CPU, 0), cpu.usable_bytes, cpu
         free = self.free_bytes()
-        return (
-            max(outcome.needed_bytes, free + outcome.over.get(CPU, 0) if len(self._budgets.all) == 1 else 0),
-            free,
-            None,
-        )
+        # What GPUs have left may be too little for a single layer: then it does not count.
+        return outcome.needed_bytes, free if outcome.needed_bytes > free else cpu.usable_bytes, None
 
     def _is_fixed(self) -> bool:
         options = self._inputs.options
