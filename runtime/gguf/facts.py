@@ -249,9 +249,7 @@ def _base_models(header: GgufHeader) -> tuple[str, ...]:
     found: list[str] = []
     for index in range(min(_count(header, "general.base_model.count") or 0, _MAX_BASE_MODELS)):
         prefix = f"general.base_model.{index}"
-        name = header.text(f"{prefix}.repo_url").removeprefix("https://huggingface.co/") or header.text(
-            f"{prefix}.name"
-        )
+        name = _SITE.sub("", header.text(f"{prefix}.repo_url")) or header.text(f"{prefix}.name")
         if name:
             found.append(name)
     return tuple(found)

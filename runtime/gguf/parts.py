@@ -1,8 +1,9 @@
 """The files that make one model: a whole one, or the parts of a split one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import FileTruncated
+from runtime.errors import FileTruncated, ModelLoadFailed
 from runtime.gguf.architecture import ModelShape, shape_of
 from runtime.gguf.facts import split_name
 from runtime.gguf.header import GgufHeader, read_header
@@ -25,7 +26,8 @@ def read_headers(path: Path) -> tuple[GgufHeader, ...]:
     """The header of each part.
 
     Raises:
-        NotGguf, FileTruncated, ModelLoadFailed: as `read_header`; `FileTruncated` also when a part is missing.
+        NotGguf, FileTruncated, ModelLoadFailed: as `read_header`; `FileTruncated` also when a part is missing,
+            `ModelLoadFailed` also when the parts do not belong together.
         OSError: if a file cannot be read.
     """
     found: list[GgufHeader] = []
@@ -42,7 +44,43 @@ def read_headers(path: Path) -> tuple[GgufHeader, ...]:
                 path=str(part),
                 reason="a part is missing",
             ) from error
+    check_parts(found, path.name)
     return tuple(found)
+
+
+def check_parts(headers: Sequence[GgufHeader], name: str) -> None:
+    """Check that headers are all parts of one model, in order.
+
+    Args:
+        headers: of all parts; a whole model is its only part.
+        name: the model in a message to a person.
+
+    Raises:
+        ModelLoadFailed: a part is of another set or at another place of it, or a tensor is in two of them.
+    """
+    if len(headers) == 1:
+        return  # one part alone, or a whole model: a missing part was told by its name
+    names: set[str] = set()
+    for number, header in enumerate(headers, 1):
+        place = header.integer("split.no")
+        count = header.integer("split.count")
+        if place is not None and (place != number - 1 or count != len(headers)):
+            raise _mixed(name, f"part {number} of {len(headers)} calls itself part {place + 1} of {count}")
+        own = {tensor.name for tensor in header.tensors}
+        if twice := names & own:
+            raise _mixed(name, f"the tensor {min(twice)!r} is in two parts")
+        names |= own
+    wanted = headers[0].integer("split.tensors.count")
+    if wanted is not None and wanted != len(names):
+        raise _mixed(name, f"{wanted} tensors were split, {len(names)} are there")
+
+
+def _mixed(name: str, reason: str) -> ModelLoadFailed:
+    return ModelLoadFailed(
+        f"The parts of {name} do not belong together: {reason}.",
+        hint="Download all parts again, from one place.",
+        reason=reason,
+    )
 
 
 def read_shape(path: Path) -> ModelShape:

@@ -11,7 +11,17 @@ from runtime.gguf.architecture import EMBEDDING, ModelShape, bytes_of, shape_of
 from runtime.gguf.attention import memory_of
 from runtime.gguf.header import GgufHeader, MetaValue, read_header
 from runtime.gguf.source import FileSource
-from tests.support.architectures import CASES, N_CTX, N_SEQ, Case, Report, measure, write_metadata
+from tests.support.architectures import (
+    CASES,
+    N_CTX,
+    N_SEQ,
+    Case,
+    Report,
+    measure,
+    measure_file,
+    write_metadata,
+    write_with_predictor,
+)
 
 F16_BYTES = 2
 PRINTED_BYTES = 0.011 * 1024 * 1024
@@ -83,6 +93,26 @@ def test_weights_of_an_architecture_when_summed_then_are_what_llama_cpp_loads(
     assert loaded_bytes(shape, header) == pytest.approx(sum(report.weights.values()), abs=PRINTED_BYTES)
     assert shape.n_layer == report.n_layer
     assert shape.skipped_bytes == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("label", "layer"), [(label, 3) for label in ("qwen35", "glm4moe", "qwen3next", "deepseek2", "mimo2")]
+)
+def test_layer_that_predicts_a_further_token_when_summed_then_is_left_out_as_llama_cpp_does(
+    reports: Mapping[str, tuple[Path, Report | str]], tmp_path: Path, label: str, layer: int
+) -> None:
+    saved = reports[label][0].with_suffix(".model.gguf")
+    path = write_with_predictor(saved, tmp_path / "predictor.gguf", layer=layer)
+    report, header = measure_file(path), header_at(path)
+    assert isinstance(report, Report), report
+    shape = shape_of([header])
+    assert shape.n_layer == 5
+    assert loaded_bytes(shape, header) == pytest.approx(sum(report.weights.values()), abs=PRINTED_BYTES)
+    assert shape.skipped_bytes > 0
+    assert {layer.index for layer in shape.layers if layer.k_width} == {
+        index for cache in report.caches if cache.kind == "kv_cache" for index in cache.layers
+    }
 
 
 def loaded_bytes(shape: ModelShape, header: GgufHeader) -> int:

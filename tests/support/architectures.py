@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import gguf
+import numpy as np
 
 Value = int | float | bool | str | list[int] | list[float] | list[bool]
 
@@ -324,6 +325,47 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
         writer.add_array(key, value)
 
 
+def write_with_predictor(saved: Path, target: Path, *, layer: int) -> Path:
+    """A model that llama.cpp wrote, with one more layer behind the last that predicts a further token.
+
+    Args:
+        saved: the model.
+        target: file to write.
+        layer: the layer whose attention and feed-forward part the new one copies.
+    """
+    reader = gguf.GGUFReader(saved)
+    architecture = str(reader.fields["general.architecture"].contents())
+    n_layer = int(reader.fields[f"{architecture}.block_count"].contents())
+    n_embd = int(reader.fields[f"{architecture}.embedding_length"].contents())
+    writer = gguf.GGUFWriter(target, architecture)
+    changed = {f"{architecture}.block_count": n_layer + 1, f"{architecture}.nextn_predict_layers": 1}
+    for name, info in reader.fields.items():
+        value = info.contents()
+        if not name.startswith(("GGUF.", "general.architecture")) and name not in changed and value not in ([], None):
+            if isinstance(value, list) and len(value) == n_layer and "rope" not in name:
+                value = [*value, value[-1]]
+            writer.add_key_value(name, value, info.types[0], info.types[-1] if len(info.types) > 1 else None)
+    for name, number in changed.items():
+        writer.add_uint32(name, number)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data)
+    for tensor in reader.tensors:
+        if tensor.name.startswith(f"blk.{layer}.") and not tensor.name.endswith("scale"):
+            writer.add_tensor(tensor.name.replace(f"blk.{layer}.", f"blk.{n_layer}."), tensor.data)
+    for name, shape in (("eh_proj", (n_embd, 2 * n_embd)), ("enorm", (n_embd,)), ("hnorm", (n_embd,))):
+        writer.add_tensor(f"blk.{n_layer}.nextn.{name}.weight", np.zeros(shape, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def measure_file(path: Path, timeout_s: float = 60) -> Report | str:
+    """What llama.cpp makes of a whole file."""
+    return _child([f"={path}"], timeout_s)[0]
+
+
 def measure(cases: Sequence[Case], metadata: Sequence[Path], timeout_s: float = 60) -> list[Report | str]:
     """Have llama.cpp build each model and write it beside its metadata as `<name>.model.gguf`.
 
@@ -334,16 +376,22 @@ def measure(cases: Sequence[Case], metadata: Sequence[Path], timeout_s: float = 
     while len(found) < len(metadata):
         rest = zip(cases[len(found) :], metadata[len(found) :], strict=True)
         paths = [f"{'+' if case.is_saved else '-'}{path}" for case, path in rest]
-        child = subprocess.run(
-            [sys.executable, "-m", "tests.support.llama_child", *paths],
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-            text=True,
-        )
-        found += [_report(line) for line in child.stdout.splitlines()]
-        if child.returncode and len(found) < len(metadata):
-            found.append(f"ended with {child.returncode}: {child.stderr[-300:]}")
+        found += _child(paths, timeout_s)
+    return found
+
+
+def _child(arguments: Sequence[str], timeout_s: float) -> list[Report | str]:
+    """At least one answer, in order; the last may say how the child ended."""
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.support.llama_child", *arguments],
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+        text=True,
+    )
+    found = [_report(line) for line in child.stdout.splitlines()]
+    if len(found) < len(arguments):
+        found.append(f"ended with {child.returncode}: {child.stderr[-300:]}")
     return found
 
 

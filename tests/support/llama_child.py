@@ -1,4 +1,7 @@
-"""Child process of `architectures.measure`: one JSON line for each metadata file named as an argument."""
+"""Child process of `architectures`: one JSON line for each argument.
+
+`+path` is metadata to make a model of and to save, `-path` the same without saving, `=path` a whole file.
+"""
 
 import ctypes
 import json
@@ -76,6 +79,20 @@ def _measure(path: Path, *, is_saved: bool) -> Any:
     return answer
 
 
+def _measure_file(path: Path) -> Any:
+    params = llama_cpp.llama_model_default_params()
+    params.no_alloc, params.load_mode = True, 0
+    _lines.clear()
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        return "refused: " + "".join(_lines)[-400:]
+    answer = _contexts(model)
+    llama_cpp.llama_model_free(model)
+    if isinstance(answer, dict):
+        answer["weights"] = _weights(path)
+    return answer
+
+
 def _from_user(metadata: int, params: Any) -> tuple[int | None, str]:
     _lines.clear()
     return _init_from_user(metadata, _set_data_pointer, None, params), "".join(_lines)
@@ -137,7 +154,9 @@ def main() -> None:
     llama["llama_log_set"](ctypes.cast(_log_pointer, ctypes.c_void_p), None)
     llama_cpp.llama_backend_init()
     for name in sys.argv[1:]:
-        sys.stdout.write(json.dumps(_measure(Path(name[1:]), is_saved=name[0] == "+")) + "\n")
+        path = Path(name[1:])
+        answer = _measure_file(path) if name[0] == "=" else _measure(path, is_saved=name[0] == "+")
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
