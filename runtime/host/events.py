@@ -27,28 +27,28 @@ MAX_UNREAD = 256
 MAX_SUBSCRIBERS = 64
 
 
+_ONE_OF_A_KIND = {
+    HardwareChanged: "hardware",
+    ApiChanged: "api",
+    InstalledChanged: "installed",
+    DownloadsChanged: "downloads",
+    NodesChanged: "nodes",
+    Snapshot: "snapshot",
+}
+
+
 def _key(event: HostEvent, serial: int) -> str:
     match event:
         case ModelChanged(model):
             return f"model {model.id}"
         case ModelGone(id=model_id):
             return f"model {model_id}"
-        case HardwareChanged():
-            return "hardware"
-        case ApiChanged():
-            return "api"
-        case InstalledChanged():
-            return "installed"
-        case DownloadsChanged():
-            return "downloads"
         case JobChanged(job):
             return f"job {job.id}"
-        case NodesChanged():
-            return "nodes"
-        case Snapshot():
-            return "snapshot"
         case Notice():
             return f"notice {serial}"
+        case _:
+            return _ONE_OF_A_KIND[type(event)]
 
 
 class Subscription:

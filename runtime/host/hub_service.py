@@ -137,8 +137,15 @@ WARM_UP_AFTER_S = 2.0
 class HubService:
     """Home: the event loop."""
 
-    def __init__(self, make: MakeHub, options: Callable[[], ModelsOptions], send: Callable[[HostEvent], None]) -> None:
-        """`make` is called in a thread when something is first asked for."""
+    def __init__(
+        self,
+        make: MakeHub,
+        options: Callable[[], ModelsOptions],
+        send: Callable[[HostEvent], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        """`make` is called in a thread when something is first asked for; `on_done` when a download has arrived."""
+        self._on_done = on_done
         self._make = make
         self._options = options
         self._send = send
@@ -182,7 +189,10 @@ class HubService:
 
     def _take(self, downloads: tuple[Download, ...]) -> None:
         if downloads != self.latest:
+            done_before = {one.id for one in self.latest if one.state == "done"}
             self.latest = downloads
+            if any(one.state == "done" and one.id not in done_before for one in downloads):
+                self._on_done()
             self._send(DownloadsChanged(downloads))
 
     def start(self) -> None:
@@ -268,6 +278,15 @@ class HubService:
         before = _named(downloads, download_id)
         await asyncio.to_thread(downloads.cancel, download_id)
         return before
+
+    async def hold(self) -> None:
+        """Stop all transfers for now: the folder moves."""
+        await asyncio.to_thread((await self.parts()).downloads.hold)
+
+    async def release(self, *, moved_from: Path | None = None, moved_to: Path | None = None) -> None:
+        """Go on after `hold`; those that wrote below `moved_from` go on below `moved_to`."""
+        downloads = (await self.parts()).downloads
+        await asyncio.to_thread(lambda: downloads.release(moved_from=moved_from, moved_to=moved_to))
 
     async def clear(self, download_id: str) -> Download:
         """Take an ended one off the list; the answer is how it stood.

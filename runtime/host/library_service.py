@@ -5,7 +5,7 @@ saved before they are acted on, and everyone is told when the list changed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -20,6 +20,8 @@ from runtime.messages.library import ImportRequest, Job, LibraryState, RemoveAns
 from runtime.options import LoadOptions, ModelsOptions
 
 ImportHow = Literal["copy", "move", "use_in_place"]
+OURS = ("deskside", "folder")
+"""Origins of files that we may delete."""
 
 
 class Files(Protocol):
@@ -29,11 +31,16 @@ class Files(Protocol):
         """All models on disk."""
         ...
 
-    def resolve(self, name: str) -> InstalledModel:
+    @property
+    def main(self) -> Path:
+        """The main models folder."""
+        ...
+
+    def resolve(self, name: str, /) -> InstalledModel:
         """For loading; raises `ModelNotFound`, `ModelLoadFailed`."""
         ...
 
-    def find(self, name: str) -> InstalledModel:
+    def find(self, name: str, /) -> InstalledModel:
         """Also one that cannot be loaded; raises `ModelNotFound`."""
         ...
 
@@ -45,20 +52,36 @@ class Files(Protocol):
         """Look where these say from now on."""
         ...
 
-    def verify(self, model_id: str, report: Report, is_cancelled: IsCancelled) -> str:
+    def verify(self, name: str, report: Report, is_cancelled: IsCancelled, /) -> str:
         """Check the hash; the answer is a sentence. Raises `HashMismatch`."""
         ...
 
-    def remove(self, model_id: str) -> RemoveAnswer:
+    def remove(self, name: str, /) -> RemoveAnswer:
         """To the trash."""
         ...
 
-    def import_path(self, path: str, how: ImportHow, report: Report, is_cancelled: IsCancelled) -> str:
+    def import_path(self, path: str, how: ImportHow, report: Report, is_cancelled: IsCancelled, /) -> str:
         """Bring files in; the answer is a sentence."""
         ...
 
-    def move_main(self, path: str, report: Report, is_cancelled: IsCancelled) -> str:
+    def move_main(self, path: str, report: Report, is_cancelled: IsCancelled, /) -> str:
         """Move the main folder's files; the answer is a sentence."""
+        ...
+
+    def record_arrival(self, paths: Sequence[Path], sha256: Sequence[str], repo: str = "", /) -> str:
+        """Note files of ours; the answer is the model's id."""
+        ...
+
+
+class Transfers(Protocol):
+    """Downloads, which write into the main folder."""
+
+    async def hold(self) -> None:
+        """Stop all of them for now."""
+        ...
+
+    async def release(self, *, moved_from: Path | None = None, moved_to: Path | None = None) -> None:
+        """Go on; those that wrote below `moved_from` go on below `moved_to`."""
         ...
 
 
@@ -73,9 +96,13 @@ class LibraryService:
         *,
         send: Callable[[HostEvent], None],
         let_go: Callable[[str], Awaitable[None]],
+        loaded: Callable[[], Sequence[InstalledModel]],
+        transfers: Transfers,
         on_options: Callable[[], Awaitable[None]],
     ) -> None:
         """`let_go` unloads a model by id so that its files can be touched, or raises why not now."""
+        self._loaded = loaded
+        self._transfers = transfers
         self._files = files
         self._settings = settings
         self._jobs = jobs
@@ -154,17 +181,17 @@ class LibraryService:
         Raises:
             BadRequest: it is no folder.
         """
-        folder = Path(path).expanduser()
+        folder = _expanded(path)
         if not await asyncio.to_thread(folder.is_dir):
             raise BadRequest(f"{path} is not a folder.", hint="Choose a folder with GGUF files.", param="path")
-        absolute = str(folder.absolute())
+        absolute = str(folder)
         if absolute not in self.options.folders:
             await self.set_options(msgspec.structs.replace(self.options, folders=(*self.options.folders, absolute)))
         return await self.state()
 
     async def remove_folder(self, path: str) -> LibraryState:
         """Search it no more; nothing on disk is touched. An unknown one is no error."""
-        wanted = {path, str(Path(path).expanduser().absolute())}
+        wanted = {path, str(_expanded(path))}
         kept = tuple(folder for folder in self.options.folders if folder not in wanted)
         if kept != self.options.folders:
             await self.set_options(msgspec.structs.replace(self.options, folders=kept))
@@ -174,29 +201,33 @@ class LibraryService:
 
     async def move_main(self, path: str) -> Job:
         """Begin to move the main folder; it is the new one from the moment the last file has arrived."""
-        folder = Path(path).expanduser()
-        if not folder.is_absolute():
-            raise BadRequest(f"{path!r} is not a whole path.", hint="Begin at the root.", param="path")
+        folder = _expanded(path)
+        await self._let_go_below(self._files.main)
         move = self._jobs.in_thread(
             lambda control: self._files.move_main(str(folder), control.report, control.is_cancelled)
         )
 
         async def work(control: JobControl) -> str:
-            result = await move(control)
-            await self.set_options(msgspec.structs.replace(self.options, main_folder=str(folder)))
+            before = self._files.main
+            await self._transfers.hold()
+            try:
+                result = await move(control)
+                await self.set_options(msgspec.structs.replace(self.options, main_folder=str(folder)))
+            except BaseException:
+                await self._transfers.release()
+                raise
+            await self._transfers.release(moved_from=before, moved_to=folder)
             return result
 
         return self._jobs.start("move", "", f"Moving models to {folder}", work)
 
     async def import_files(self, request: ImportRequest) -> Job:
         """Begin to bring files in."""
-        path = Path(request.path).expanduser()
+        path = _expanded(request.path)
         if not await asyncio.to_thread(path.exists):
             raise BadRequest(f"There is nothing at {request.path}.", hint="Choose a GGUF file.", param="path")
         bring = self._jobs.in_thread(
-            lambda control: self._files.import_path(
-                str(path.absolute()), request.how, control.report, control.is_cancelled
-            )
+            lambda control: self._files.import_path(str(path), request.how, control.report, control.is_cancelled)
         )
 
         async def work(control: JobControl) -> str:
@@ -229,13 +260,35 @@ class LibraryService:
         Raises:
             ModelNotFound: no such model.
             Busy: it is answering just now.
+            NotAllowed: the files are another program's.
         """
         model = await self.find(name)
-        await self._let_go(model.id)
+        if model.origin in OURS:  # else the library says why not, and the model may stay loaded
+            await self._let_go(model.id)
         answer = await asyncio.to_thread(self._files.remove, model.id)
         await self.tell_installed()
         return answer
 
+    async def _let_go_below(self, folder: Path) -> None:
+        for model in self._loaded():
+            if Path(model.path).is_relative_to(folder):
+                await self._let_go(model.id)
+
     async def tell_installed(self) -> None:
         """Tell everyone what is on disk now."""
         self._send(InstalledChanged(await self.installed()))
+
+
+def _expanded(path: str) -> Path:
+    """The whole path a person means.
+
+    Raises:
+        BadRequest: it is not one.
+    """
+    try:
+        folder = Path(path).expanduser()
+    except RuntimeError as error:  # a person who does not exist
+        raise BadRequest(f"{path!r} is no path: {error}.", param="path") from None
+    if not folder.is_absolute() or "\0" in path:
+        raise BadRequest(f"{path!r} is not a whole path.", hint="Begin at the root.", param="path")
+    return folder

@@ -33,6 +33,13 @@ FRESH_S = 15.0
 STALE_S = 300.0
 """Devices older than this serve nobody."""
 
+CALM_S = 5.0
+"""Nothing is measured by itself before no model has worked for so long: both would be slower."""
+CALM_CHECK_S = 0.25
+MAX_TRIES = 5
+MOST_BUSY = 0.3
+"""A measurement is repeated when other programs used more than this share of the processor meanwhile."""
+
 MeasureSpeed = Callable[[EngineReport], Awaitable[MachineSpeed]]
 """The quick measurement; takes some seconds of all cores."""
 
@@ -56,8 +63,19 @@ class MachineView:
         telemetry: Callable[[], HardwareSample | None],
         speed_file: Path,
         measure: MeasureSpeed | None,
+        is_busy: Callable[[], bool],
     ) -> None:
-        """`nodes` are the addresses that can be used now; `measure` is None where speeds are not to be measured."""
+        """Ask nothing yet.
+
+        Args:
+            devices: asks llama.cpp.
+            nodes: addresses of the nodes that can be used now.
+            telemetry: the newest reading.
+            speed_file: where the measurement is kept.
+            measure: the measurement; None where speeds are not to be measured.
+            is_busy: whether a model works: then nothing is measured by itself.
+        """
+        self._is_busy = is_busy
         self._devices = devices
         self._nodes = nodes
         self._telemetry = telemetry
@@ -68,9 +86,9 @@ class MachineView:
         self._asking: asyncio.Task[EngineReport] | None = None
         self._asked_nodes: tuple[str, ...] = ()
         self._speed: MachineSpeed | None = None
-        self._measuring: asyncio.Task[MachineSpeed | None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
         self._unmeasurable = ""
-        """Key of a machine whose measurement failed: not tried again by itself."""
+        """Devices whose measurement failed: not tried again by itself."""
 
     def forget(self) -> None:
         """What is free has changed: a model was loaded or unloaded, or nodes came and went."""
@@ -167,21 +185,39 @@ class MachineView:
         key = speed_key(report)
         if self._speed is None:
             self._speed = _read_speed(self._speed_file)
-        if self._speed is not None and self._speed.key == key:
-            return self._speed
+        known = self._speed if self._speed is not None and self._speed.key == key else None
+        if known is not None and known.busy <= MOST_BUSY and _covers(known, report):
+            return known
         is_measuring = self._measuring is not None and not self._measuring.done()
-        if self._measure is not None and not is_measuring and self._unmeasurable != key:
-            self._measuring = asyncio.create_task(self._measure_once(self._measure, report), name="measure speed")
-        return None
+        if self._measure is not None and not is_measuring and self._unmeasurable != _wanted(report):
+            self._measuring = asyncio.create_task(self._measure_in_calm(self._measure, report), name="measure speed")
+        return known
 
-    async def _measure_once(self, measure: MeasureSpeed, report: EngineReport) -> MachineSpeed | None:
-        try:
-            self._speed = await self._measured(measure, report)
-        except RuntimeFault as error:
-            log.warning("the speed could not be measured: %s", error.message)
-            self._unmeasurable = speed_key(report)
-            return None
-        return self._speed
+    async def _measure_in_calm(self, measure: MeasureSpeed, report: EngineReport) -> None:
+        """Measure once no model works; one that begins to in the middle breaks it off."""
+        for _ in range(MAX_TRIES):
+            await self._calm()
+            measuring = asyncio.create_task(self._measured(measure, report), name="measure speed now")
+            try:
+                while not measuring.done() and not self._is_busy():
+                    await asyncio.wait({measuring}, timeout=CALM_CHECK_S)
+                if measuring.done():
+                    self._speed = measuring.result()
+                    if self._speed.busy <= MOST_BUSY:
+                        return
+            except RuntimeFault as error:
+                log.warning("the speed could not be measured: %s", error.message)
+                break
+            finally:
+                measuring.cancel()
+                await asyncio.wait({measuring})
+        self._unmeasurable = _wanted(report)
+
+    async def _calm(self) -> None:
+        calm_s = 0.0
+        while calm_s < CALM_S:
+            await asyncio.sleep(CALM_CHECK_S)
+            calm_s = 0.0 if self._is_busy() else calm_s + CALM_CHECK_S
 
     async def _measured(self, measure: MeasureSpeed, report: EngineReport) -> MachineSpeed:
         speed = msgspec.structs.replace(await measure(report), key=speed_key(report), measured_s=now())
@@ -222,6 +258,16 @@ def speed_key(report: EngineReport) -> str:
     parts = [report.version, *report.features]
     parts += [f"{device.name} {device.description}" for device in report.compute if not device.node]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _covers(speed: MachineSpeed, report: EngineReport) -> bool:
+    """Whether every device of the report was measured."""
+    measured = {entry.device for entry in speed.throughput}
+    return all(device.name in measured or device.kind == "accelerator" for device in report.compute)
+
+
+def _wanted(report: EngineReport) -> str:
+    return " ".join((speed_key(report), *(device.node for device in report.compute if device.node)))
 
 
 def _read_speed(path: Path) -> MachineSpeed | None:

@@ -13,41 +13,24 @@ import threading
 import time
 from collections.abc import Iterator
 
-from runtime.errors import RuntimeFault, StorageFault
-from runtime.gguf.architecture import ModelShape
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
-from runtime.host.api.admin_library import LibraryRoutes
-from runtime.host.api.admin_models import ModelsRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
 from runtime.host.api.health import HealthRoutes
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openapi import OpenApiRoutes
 from runtime.host.api_switch import ApiSwitch, with_overrides
 from runtime.host.config import HostConfig, HostReady
-from runtime.host.desk import Desk
 from runtime.host.events import EventHub
-from runtime.host.hub_service import HubService
-from runtime.host.jobs import Jobs
-from runtime.host.library_service import LibraryService
-from runtime.host.library_watch import LibraryWatch
 from runtime.host.listener import Listener, base_url
 from runtime.host.logs import HostLogs
-from runtime.host.machine import MachineView
-from runtime.host.metrics import Metrics
-from runtime.host.model_slot import ModelSlot, RestartPolicy
-from runtime.host.nodes import NodePing, Nodes
+from runtime.host.model_slot import RestartPolicy
+from runtime.host.models_side import ModelsSide
 from runtime.host.ownership import Ownership
 from runtime.host.parts import HostParts
-from runtime.host.planner_service import HubAccess, PlannerService
-from runtime.host.quantizing import Quantizing
 from runtime.host.settings import SettingsFile
-from runtime.host.speed_log import Answer, SpeedLog
-from runtime.host.supervisor import Supervisor, SupervisorHooks
 from runtime.host.telemetry import Telemetry
-from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status
-from runtime.messages.shared import Timings, Usage
-from runtime.options import LoadOptions, ModelsOptions
+from runtime.messages.api import HostFile, Notice, Status
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +49,6 @@ class Host:
 
     def __init__(self, config: HostConfig, parts: HostParts, *, policy: RestartPolicy | None = None) -> None:
         self._config = config
-        self._parts = parts
         self._started_at = time.monotonic()
         self._token = secrets.token_hex(32)
         self._ending = asyncio.Event()
@@ -75,7 +57,6 @@ class Host:
         self._hub = EventHub()
         if config.on_event is not None:
             self._hub.observe(config.on_event)
-        self._metrics = Metrics()
         self._telemetry = Telemetry(lambda: parts.make_sampler(self._our_pids), self._hub.send)
         self._switch = ApiSwitch(
             self._settings,
@@ -85,76 +66,30 @@ class Host:
             run_key=config.api_key,
             send=self._hub.send,
         )
-        self._jobs = Jobs(self._hub.send)
-        self._nodes = Nodes(self._settings, self._hub, NodePing(parts.prober), in_use=self._nodes_in_use)
-        self._machine = MachineView(
-            parts.prober,
-            nodes=self._nodes.reachable,
-            telemetry=lambda: self._telemetry.latest,
-            speed_file=config.data.machine_file,
-            measure=parts.measure,
+        self._models = ModelsSide(
+            config, parts, self._settings, self._hub, telemetry=lambda: self._telemetry.latest, policy=policy
         )
-        self._hub_service = HubService(parts.make_hub, self._models_options, self._hub.send)
-        self._speed_log = SpeedLog(parts.records, self._shape_of, lambda: self._machine.speed)
-        self._planner = PlannerService(
-            parts.prober,
-            self._machine,
-            parts.files.find,
-            HubAccess(self._hub_service.model, self._hub_service.headers),
-            models_options=self._models_options,
-            holdings=lambda: self._supervisor.holdings(),
-            history=self._speed_log,
-        )
-        self._supervisor = Supervisor(
-            parts.files,
-            command=config.worker_command,
-            options_for=self._settings.load_options,
-            models_options=self._models_options,
-            planner=self._planner,
-            hooks=SupervisorHooks(
-                send=self._hub.send,
-                on_restart=self._metrics.worker_restarted,
-                on_log_line=parts.on_worker_line,
-                on_loaded=self._remember_load,
-                on_ready=self._note_ready,
-            ),
-            policy=policy,
-        )
-        self._desk = Desk(self._supervisor, self._metrics, self._note_alone)
-        self._library = LibraryService(
-            parts.files,
-            self._settings,
-            self._jobs,
-            send=self._hub.send,
-            let_go=self._supervisor.let_go,
-            on_options=self._options_changed,
-        )
-        self._library_watch = LibraryWatch(self._library.installed, self._hub)
         self._private = self._build_apps()
 
     def _build_apps(self) -> Listener:
-        openai = OpenAiRoutes(self._desk, self._supervisor, self._library.installed)
-        health = HealthRoutes(self._supervisor, self._desk, self._metrics, lambda: self._telemetry.latest)
+        models = self._models
+        openai = OpenAiRoutes(models.desk, models.supervisor, models.library.installed)
+        health = HealthRoutes(models.supervisor, models.desk, models.metrics, lambda: self._telemetry.latest)
         admin = AdminRoutes(
             AdminParts(
-                desk=self._desk,
-                supervisor=self._supervisor,
+                desk=models.desk,
+                supervisor=models.supervisor,
                 hub=self._hub,
                 switch=self._switch,
                 telemetry=self._telemetry,
-                installed=self._library.installed,
-                snapshot=self._snapshot,
+                installed=models.library.installed,
+                snapshot=lambda installed: models.snapshot(self.status(), installed, self._telemetry.latest),
                 status=self.status,
                 end_host=self.end,
             )
         )
         shared = shared_routes(openai, health)
-        private = [
-            *shared,
-            *admin_routes(admin, OpenApiRoutes(version())),
-            *ModelsRoutes(self._library, self._planner, self._speed_log, self._nodes, self._jobs).routes(),
-            *LibraryRoutes(self._library, Quantizing(), self._hub_service).routes(),
-        ]
+        private = [*shared, *admin_routes(admin, OpenApiRoutes(version())), *models.routes()]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
         self._switch.attach(build_app(shared, self._switch.policy))
         return Listener(build_app(private, lambda: private_policy), "127.0.0.1", 0)
@@ -167,22 +102,22 @@ class Host:
         Raises:
             RuntimeFault: no loopback port is free, or the data folder cannot be written.
         """
-        await self._supervisor.open()
+        await self._models.supervisor.open()
         await self._private.open()
         address = base_url("127.0.0.1", self._private.port)
         try:
             ownership.publish(HostFile(address, self._token, os.getpid(), version()))
             self._telemetry.start()
-            self._library_watch.start()
-            self._nodes.start()
-            self._hub_service.start()
+            self._models.start()
             for problem in self._settings.problems:
                 self._hub.send(Notice("warning", problem))
             await self._switch.start()
             log.info("version %s, process %d, private address %s", version(), os.getpid(), address)
             if self._config.on_ready is not None:
                 self._config.on_ready(HostReady(address, version(), self._switch.state()))
-            await self._load_first_model()
+            first = self._config.model or (self._settings.current.last_model if self._config.load_last else "")
+            if first:
+                await self._models.load_first(first, self._config.load_options)
             await self._ending.wait()
         finally:
             await self._close()
@@ -202,58 +137,20 @@ class Host:
         log.info("the window is gone")
         self.end()
 
-    async def _load_first_model(self) -> None:
-        name = self._config.model or (self._settings.current.last_model if self._config.load_last else "")
-        if not name:
-            return
-        try:
-            await self._supervisor.load(name, self._config.load_options, replace=True)
-        except RuntimeFault as error:
-            self._hub.send(Notice("error", f"{error.message} {error.hint}".strip()))
-
-    def _note_ready(self, slot: ModelSlot) -> None:
-        self._machine.forget()
-        self._speed_log.loaded(slot)
-
-    def _note_alone(self, slot: ModelSlot, usage: Usage, timings: Timings) -> None:
-        self._speed_log.answered(slot, Answer(usage, timings))
-
-    async def _shape_of(self, model: InstalledModel) -> ModelShape:
-        return await self._planner.shape_of(model)
-
-    async def _options_changed(self) -> None:
-        self._supervisor.options_changed()
-        await self._hub_service.configure()
-        await self._nodes.look()
-
-    def _remember_load(self, model_id: str, options: LoadOptions | None) -> None:
-        try:
-            self._settings.remember_load(model_id, options)
-        except StorageFault as error:  # the model works all the same
-            self._hub.send(Notice("warning", f"{error.message} {error.hint}".strip()))
-
     async def _close(self) -> None:
         log.info("ending")
         self._switch.stop_accepting()
-        draining = asyncio.create_task(self._supervisor.close(DRAIN_S))
+        draining = asyncio.create_task(self._models.supervisor.close(DRAIN_S))
         hurry = asyncio.create_task(self._end_at_once.wait())
         await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not draining.done():
             draining.cancel()
             await asyncio.wait({draining})
-            await self._supervisor.close(0.0)
+            await self._models.supervisor.close(0.0)
         self._hub.close()
         self._telemetry.close()
-        await asyncio.gather(
-            self._library_watch.close(),
-            self._nodes.close(),
-            self._jobs.close(),
-            self._hub_service.close(),
-            self._machine.close(),
-            self._speed_log.close(),
-        )
-        await self._parts.prober.close()
+        await self._models.close()
         await asyncio.gather(self._switch.close(), self._private.close())
 
     # --- facts --------------------------------------------------------------------------------------------
@@ -265,29 +162,13 @@ class Host:
             pid=os.getpid(),
             uptime_s=round(time.monotonic() - self._started_at, 3),
             data_dir=str(self._config.data.root),
-            models=self._supervisor.loaded(),
+            models=self._models.supervisor.loaded(),
             api=self._switch.state(),
         )
 
-    def _snapshot(self, installed: tuple[InstalledModel, ...]) -> Snapshot:
-        return Snapshot(
-            self.status(),
-            installed,
-            self._telemetry.latest,
-            downloads=self._hub_service.latest,
-            jobs=self._jobs.list(),
-            nodes=self._nodes.list(),
-        )
-
-    def _models_options(self) -> ModelsOptions:
-        return self._settings.current.models_options
-
-    def _nodes_in_use(self) -> tuple[str, ...]:
-        return tuple(node for one in self._supervisor.holdings() for node in one.nodes)
-
     def _our_pids(self) -> tuple[int, ...]:
         parent = (os.getppid(),) if self._config.with_parent else ()
-        return (os.getpid(), *parent, *self._supervisor.pids())
+        return (os.getpid(), *parent, *self._models.supervisor.pids())
 
 
 # --- the process ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -49,7 +49,7 @@ class RestartPolicy:
     most: int = 3
     within_s: float = 300.0
     backoff_s: tuple[float, ...] = (0.5, 2.0, 8.0)
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Importing this costs little: the library, the hub and the hardware drivers are i
 when something asks for it, since start-up to the first window waits for the host.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +18,9 @@ from runtime.host.planner_service import DryRunner
 from runtime.host.speed_log import Store
 from runtime.host.telemetry import Sampler
 from runtime.options import ModelsOptions
+from runtime.paths import DataFolder
+
+log = logging.getLogger(__name__)
 
 OurPids = Callable[[], tuple[int, ...]]
 
@@ -30,48 +34,74 @@ class Probe(DryRunner, Devices, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryParts:
+    """What is on disk, what was learnt, and the hub that adds to it (`make_hub` runs in a thread, on first use)."""
+
+    files: Files
+    records: Store
+    make_hub: MakeHub
+    close: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class HostParts:
     """What differs between a real host and one in a test.
 
     Attributes:
-        files: what is on disk.
+        make_library: is given the options as they are saved.
         make_sampler: runs in the telemetry thread; is given the process ids that count as ours.
         on_worker_line: gets a model's id and a line of its worker's log.
-        make_hub: runs in a thread, on first use.
         prober: asks llama.cpp what loads would take, and for its devices.
-        records: what loads and answers taught.
         measure: the quick measurement of speeds; None does not measure.
     """
 
-    files: Files
+    make_library: Callable[[ModelsOptions], LibraryParts]
     make_sampler: Callable[[OurPids], Sampler]
     on_worker_line: Callable[[str, str], None]
-    make_hub: MakeHub
     prober: Probe
-    records: Store
     measure: MeasureSpeed | None
 
 
 def real_parts(config: HostConfig, logs: HostLogs) -> HostParts:
     """The parts of a host that serves a person."""
     from runtime.hardware import HardwareSampler
-    from runtime.host.plain_files import PlainFiles
+    from runtime.host.measuring import SpeedMeasure
     from runtime.host.prober import Prober
+
+    return HostParts(
+        make_library=lambda options: real_library(config.data, options),
+        make_sampler=lambda our_pids: HardwareSampler(our_pids=our_pids),
+        on_worker_line=logs.worker_line,
+        prober=Prober(),
+        measure=SpeedMeasure(),
+    )
+
+
+def real_library(data: DataFolder, options: ModelsOptions) -> LibraryParts:
+    """The library of this data folder."""
     from runtime.library.catalogue import Catalogue
     from runtime.library.folder import Library
     from runtime.library.records import Records
 
-    catalogue = Catalogue(config.data.catalogue_file)
+    catalogue = Catalogue(data.catalogue_file)
+    if catalogue.problem:
+        log.warning("%s", catalogue.problem)
+    library = Library(data, options, catalogue)
 
-    def make_hub(options: ModelsOptions, on_change: DownloadsTold) -> HubParts:
-        raise NotImplementedError
+    def make_hub(options: ModelsOptions, told: DownloadsTold) -> HubParts:
+        from runtime.library.downloads.downloads import Downloads
+        from runtime.library.hub.headers import HeaderCache
+        from runtime.library.hub.hub import Hub
 
-    return HostParts(
-        files=PlainFiles(Library(config.data)),
-        make_sampler=lambda our_pids: HardwareSampler(our_pids=our_pids),
-        on_worker_line=logs.worker_line,
-        make_hub=make_hub,
-        prober=Prober(),
-        records=Records(catalogue),
-        measure=None,
-    )
+        hub = Hub(data, options, installed=library.installed)
+        downloads = Downloads(
+            data,
+            catalogue,
+            hub,
+            options,
+            on_change=told,
+            on_arrived=lambda arrival: library.record_arrival(arrival.paths, arrival.sha256, arrival.repo),
+        )
+        return HubParts(hub, downloads, HeaderCache(data.headers, hub))
+
+    return LibraryParts(library, library.records or Records(catalogue), make_hub, catalogue.close)

@@ -16,6 +16,7 @@ import msgspec
 from runtime.errors import BadRequest, Failure, RuntimeFault, to_failure
 from runtime.fit.inputs import Ask, PlanInputs
 from runtime.fit.planner import plan, plan_by_formula
+from runtime.fit.quant_choice import Candidate, recommend
 from runtime.gguf.architecture import ModelShape, scaled_to
 from runtime.host.machine import MachineView
 from runtime.host.room import Holding
@@ -122,6 +123,13 @@ class PlannerService:
         staying = [one for one in held if one not in going]
         options = msgspec.structs.replace(request.options, draft_model=request.draft or request.options.draft_model)
         return await self._plan(subject, options, staying=staying, going=going, exact=request.exact)
+
+    async def plan_scaled(self, model: InstalledModel, size_bytes: int) -> MemoryPlan:
+        """The plan, by formula, of a model on disk as if its file had so many bytes."""
+        subject = await self._subjects.installed(model)
+        scaled = replace(subject, shape=scaled_to(subject.shape, size_bytes))
+        held = self._holdings()
+        return await self._plan(scaled, LoadOptions(), staying=(), going=held, exact=False)
 
     async def plan_load(
         self, model: InstalledModel, options: LoadOptions, *, staying: Sequence[Holding], going: Sequence[Holding]
@@ -263,13 +271,19 @@ def without_staying(machine: Machine, staying: Sequence[Holding]) -> Machine:
 
 def _judged(request: VerdictRequest, files: Sequence[HubFile], inputs: PlanInputs, subject: Subject) -> Verdicts:
     """Every file by formula, from the shape of the one whose header is here."""
-    rows = []
+    plans: list[tuple[HubFile, MemoryPlan]] = []
     for file in files:
         is_the_one = file.size_bytes == subject.shape.size_bytes
         shape = subject.shape if is_the_one else scaled_to(subject.shape, file.size_bytes)
         made = plan_by_formula(replace(inputs, model=f"{request.repo}/{file.name}", shape=shape))
-        rows.append(QuantVerdict(file.name, msgspec.structs.replace(made, made_s=now())))
-    return Verdicts(request.repo, tuple(rows), "", subject.fetched_bytes)
+        plans.append((file, msgspec.structs.replace(made, made_s=now())))
+    candidates = [Candidate(file.name, file.quantization, file.size_bytes, made) for file, made in plans]
+    choice = recommend(candidates, n_ctx_train=subject.shape.n_ctx_train)
+    rows = tuple(
+        QuantVerdict(file.name, made, file.name == choice.name, choice.reason if file.name == choice.name else "")
+        for file, made in plans
+    )
+    return Verdicts(request.repo, rows, choice.rule if choice.name else choice.reason, subject.fetched_bytes)
 
 
 CPU = "CPU"

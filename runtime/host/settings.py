@@ -199,6 +199,15 @@ def _parse(path: Path) -> tuple[Raw, int]:
     return raw, version
 
 
+def saved_models_options(path: Path) -> ModelsOptions:
+    """Only look: what the file says about all models; declared defaults where it cannot be read or says nothing."""
+    try:
+        raw, _ = _parse(path)
+    except (OSError, ValueError):
+        return ModelsOptions()
+    return _section(raw, "models_options", ModelsOptions, ModelsOptions(), [])
+
+
 def _section(raw: Raw, name: str, kind: type[T], default: T, wrong: list[str]) -> T:
     """Read one section; what this version does not know in it is left to the file."""
     if name not in raw:

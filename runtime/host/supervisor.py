@@ -276,6 +276,12 @@ class Supervisor:
             )
         return self._begin(model, self._options_for(model.id), replace=False, on_demand=not by_person)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a model is answering or being loaded."""
+        slots = (*self._slots.values(), *self._leaving)
+        return any(slot.users or slot.state in ("loading", "restarting") for slot in slots)
+
     def quiet_mark(self) -> int | None:
         """A number that stays the same while one request alone is served; `None` when there are several, or none."""
         slots = (*self._slots.values(), *self._leaving)

@@ -9,6 +9,7 @@ import msgspec
 from runtime.errors import BadRequest, HashMismatch, HubNotFound, ModelLoadFailed, ModelNotFound
 from runtime.host.hub_service import DownloadsTold, HubParts
 from runtime.host.library_service import ImportHow
+from runtime.host.parts import LibraryParts
 from runtime.host.subjects import Remote
 from runtime.library.catalogue import Catalogue
 from runtime.library.progress import Cancelled, IsCancelled, Progress, Report
@@ -57,6 +58,10 @@ class FakeFiles:
     def installed(self) -> tuple[InstalledModel, ...]:
         return tuple(self._models.values())
 
+    @property
+    def main(self) -> Path:
+        return Path(self.options.main_folder) if self.options.main_folder else self.folder
+
     def find(self, name: str) -> InstalledModel:
         for model in self._models.values():
             if name in (model.id, model.path):
@@ -94,6 +99,14 @@ class FakeFiles:
         self._work("move", report, is_cancelled)
         self.moved_to = path
         return f"Moved to {path}."
+
+    def record_arrival(self, paths: Sequence[Path], sha256: Sequence[str], repo: str = "") -> str:
+        assert len(paths) == len(sha256)
+        for path in paths:
+            self._models[path.stem] = InstalledModel(
+                id=path.stem, name=path.stem, path=str(path), size_bytes=path.stat().st_size, publisher=repo
+            )
+        return paths[0].stem
 
     def _work(self, name: str, report: Report, is_cancelled: IsCancelled) -> None:
         report(Progress(250, 1000, "working"))
@@ -226,5 +239,7 @@ class FakeProbe:
         pass
 
 
-def make_store() -> Records:
-    return Records(Catalogue(None))
+def fake_library(files: FakeFiles, options: ModelsOptions) -> LibraryParts:
+    files.set_options(options)
+    catalogue = Catalogue(None)
+    return LibraryParts(files, Records(catalogue), make_fake_hub, catalogue.close)

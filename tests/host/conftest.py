@@ -18,7 +18,7 @@ from runtime.host.worker_session import Patience
 from runtime.messages.api import HostEvent
 from runtime.paths import DataFolder
 from tests.fakes.host_parts import FAKE_WORKER, FakeSampler
-from tests.fakes.models_parts import FakeFiles, FakeProbe, make_fake_hub, make_store
+from tests.fakes.models_parts import FakeFiles, FakeProbe, fake_library
 
 MODELS = ("fake", "other", "refuse", "crash-loading", "slow-loading")
 FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), patience=Patience(connect_within_s=20.0, silent_limit_s=5.0))
@@ -56,12 +56,10 @@ class RunningHost:
         self._policy = policy
         self.files = FakeFiles(data.models, *MODELS)
         self.parts = HostParts(
-            files=self.files,
+            make_library=lambda options: fake_library(self.files, options),
             make_sampler=FakeSampler,
             on_worker_line=lambda _model, _line: None,
-            make_hub=make_fake_hub,
             prober=FakeProbe(),
-            records=make_store(),
             measure=None,
         )
         self._thread = threading.Thread(target=self._run, name="host under test")

@@ -329,7 +329,7 @@ def test_when_strangers_call_the_worker_port_then_they_are_turned_away(make_host
 
     host = make_host()
     assert host.host is not None
-    address, _, port = host.host._supervisor._gate.address.rpartition(":")
+    address, _, port = host.host._models.supervisor._gate.address.rpartition(":")
     ends: list[bytes] = []
 
     def call(data: bytes) -> None:
