@@ -99,7 +99,8 @@ class GgufFacts:
 
     Attributes:
         kind: what it can be used for.
-        quantization: from the file's name (which alone knows about dynamic mixtures), else its `file_type`.
+        quantization: from the file's name (which alone knows about dynamic mixtures), else its `file_type`, else the
+            format of most tensors.
         n_params: elements of all tensors in this file.
         needed_bytes: the size the file must have for all its tensors to be in it.
         split_no, split_count: part of a set (from 0), `split_count` 1 for a whole file.
@@ -197,7 +198,11 @@ def facts_of(header: GgufHeader, file_name: str) -> GgufFacts:
         name=header.text("general.name"),
         kind=kind,
         architecture=architecture,
-        quantization=quantization_in_name(file_name) or name_of_file_type(header.integer("general.file_type")),
+        quantization=(
+            quantization_in_name(file_name)
+            or name_of_file_type(header.integer("general.file_type"))
+            or _largest_type(tensor_types)
+        ),
         n_params=sum(tensor.n_elements for tensor in header.tensors),
         size_bytes=header.size_bytes,
         needed_bytes=_needed_bytes(header),
@@ -224,6 +229,12 @@ def facts_of(header: GgufHeader, file_name: str) -> GgufFacts:
         projector=_projector(header) if kind == "projector" else None,
         is_supported=architecture in KNOWN_ARCHITECTURES,
     )
+
+
+def _largest_type(tensor_types: Mapping[str, int]) -> str:
+    """The number format most of the data has; a mixture cannot be told from it, but about how good it is can."""
+    known = {name: n_bytes for name, n_bytes in tensor_types.items() if n_bytes}
+    return max(known, key=known.__getitem__, default="")
 
 
 def _count(header: GgufHeader, key: str) -> int | None:

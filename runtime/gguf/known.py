@@ -4,6 +4,8 @@ A model of another one is known not to run before a byte of its weights is fetch
 is the projector of another model.
 """
 
+from collections.abc import Mapping
+
 KNOWN_ARCHITECTURES = frozenset(
     {
         "afmoe",
@@ -160,3 +162,36 @@ KNOWN_ARCHITECTURES = frozenset(
         "xverse",
     }
 )
+
+_DIFFUSION = "It writes all words at once instead of one after the other, which Deskside cannot do yet."
+_ENCODER_DECODER = "It is an encoder-decoder model, which Deskside cannot run yet."
+_HELPER = "It is the helper of another model and cannot answer on its own."
+_SPEECH = "It makes speech, which Deskside cannot do yet."
+_NOT_RUN: Mapping[str, str] = {
+    "dream": _DIFFUSION,
+    "llada": _DIFFUSION,
+    "llada-moe": _DIFFUSION,
+    "rnd1": _DIFFUSION,
+    "t5": _ENCODER_DECODER,
+    "t5encoder": _ENCODER_DECODER,
+    "eagle3": _HELPER,
+    "dflash": _HELPER,
+    "gemma4-assistant": _HELPER,
+    "wavtokenizer-dec": _SPEECH,
+    "qwen3tts": _SPEECH,
+    "pockettts": _SPEECH,
+    "clip": "It is the picture or sound part of another model.",
+}
+
+
+def why_not_run(architecture: str) -> str:
+    """Why a model of this architecture cannot be loaded to chat or to embed, as a sentence; "" if it can.
+
+    Known from the first kilobyte of a file, so also before it is downloaded.
+    """
+    if reason := _NOT_RUN.get(architecture):
+        return reason
+    if architecture in KNOWN_ARCHITECTURES:
+        return ""
+    kind = f"'{architecture[:40]}'" if architecture.isprintable() and architecture else "one it does not tell"
+    return f"Its kind of model ({kind}) is not known to the built-in llama.cpp."

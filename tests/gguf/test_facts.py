@@ -122,6 +122,12 @@ def test_numbers_that_make_no_sense_when_read_then_are_left_out_of_the_facts() -
     assert (facts.attention, facts.base_models, facts.tags) == (None, (), ())
 
 
+def test_format_that_neither_name_nor_header_tells_when_read_then_is_that_of_most_tensors() -> None:
+    tensors = (TensorInfo("a", (256, 64), 12, 0), TensorInfo("b", (64,), 0, 9216))
+    assert facts_of(header_of({"general.architecture": "llama"}, tensors), "sha256-0123").quantization == "Q4_K"
+    assert facts_of(header_of({"general.architecture": "llama"}), "sha256-0123").quantization == ""
+
+
 def test_architecture_llama_cpp_does_not_know_when_read_then_is_not_supported() -> None:
     facts = facts_of(header_of({"general.architecture": "flux-capacitor", "flux-capacitor.block_count": 2}), "a.gguf")
     assert not facts.is_supported
