@@ -7,13 +7,13 @@ from typing import BinaryIO
 from runtime.cli import exit_codes
 from runtime.cli.answer import AnswerView
 from runtime.cli.host_child import BorrowedHost
+from runtime.cli.library import saved_library
 from runtime.cli.link import Link
 from runtime.cli.prompt_line import PromptLine
 from runtime.cli.serve import choose_model
 from runtime.cli.talk import Talk
 from runtime.cli.terminal import ProgressBar, Terminal, neutralise
 from runtime.errors import BadRequest, StorageFault
-from runtime.library.folder import Library
 from runtime.messages.api import ChatRequest, LoadedModel, LoadRequest
 from runtime.messages.shared import Message
 from runtime.options import GenerateOptions
@@ -118,7 +118,8 @@ def _load(parsed: argparse.Namespace, data: DataFolder, link: Link, terminal: Te
     ready = [model for model in link.status().models if model.state == "ready" and _can_chat(model)]
     if not parsed.model and ready and parsed.load_options is None:
         return ready[0].id
-    wanted = choose_model(Library(data), parsed.model)
+    with saved_library(data) as library:
+        wanted = choose_model(library, parsed.model)
     bar = ProgressBar(terminal)
 
     def progress(model: LoadedModel) -> None:

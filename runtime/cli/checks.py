@@ -264,9 +264,10 @@ def check_space(data: DataFolder) -> Check:
 
 def check_models(data: DataFolder) -> Check:
     """What is installed, and what of it is damaged."""
-    from runtime.library.folder import Library
+    from runtime.cli.library import saved_library
 
-    models = Library(data).installed()
+    with saved_library(data) as library:
+        models = library.installed()
     damaged = [model for model in models if model.problem and model.kind in {"chat", "embedding"}]
     found = f"{len(models)} in {data.models}"
     if damaged:

@@ -5,8 +5,8 @@ import argparse
 import msgspec
 
 from runtime.cli import exit_codes
+from runtime.cli.library import saved_library
 from runtime.cli.terminal import Terminal, neutralise, table
-from runtime.library.folder import Library
 from runtime.messages.api import InstalledModel
 from runtime.paths import DataFolder
 from runtime.units import format_bytes, format_count
@@ -35,7 +35,8 @@ def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int
 
 
 def _list(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
-    models = Library(data).installed()
+    with saved_library(data) as library:
+        models = library.installed()
     if parsed.json:
         terminal.line(msgspec.json.format(msgspec.json.encode(models)).decode())
         return exit_codes.OK

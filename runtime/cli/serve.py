@@ -11,6 +11,7 @@ import sys
 
 from runtime.cli import exit_codes
 from runtime.cli.arguments import ENV_API_KEY
+from runtime.cli.library import saved_library
 from runtime.cli.terminal import ProgressBar, Terminal, neutralise
 from runtime.errors import Failure, ModelNotFound, RuntimeFault, from_failure
 from runtime.host.access import is_loopback
@@ -29,7 +30,8 @@ def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int
     """
     from runtime.host.main import run_host  # late: the HTTP server takes a while to import
 
-    model = choose_model(Library(data), parsed.model)
+    with saved_library(data) as library:
+        model = choose_model(library, parsed.model)
     screen = ServeScreen(terminal, model, host=parsed.host, port=parsed.port, key=_key_of(parsed))
     config = HostConfig(
         data=data,
