@@ -14,9 +14,7 @@ from typing import Protocol
 import msgspec
 
 from runtime.errors import BadRequest, Failure, RuntimeFault, to_failure
-from runtime.fit.inputs import Ask, PlanInputs
-from runtime.fit.planner import plan, plan_by_formula
-from runtime.fit.quant_choice import Candidate, recommend
+from runtime.fit.inputs import Ask, PlanInputs, PlanSteps
 from runtime.gguf.architecture import ModelShape, scaled_to
 from runtime.host.machine import MachineView
 from runtime.host.room import Holding
@@ -191,7 +189,7 @@ class PlannerService:
             exact=exact,
         )
         work = _Work(inputs, subject, draft)
-        made = await self._steps(work) if exact else await asyncio.to_thread(plan_by_formula, inputs)
+        made = await self._steps(work) if exact else await asyncio.to_thread(_by_formula, inputs)
         return msgspec.structs.replace(made, made_s=now())
 
     async def _draft(self, options: LoadOptions) -> Subject | None:
@@ -200,7 +198,7 @@ class PlannerService:
         return await self._subjects.installed(await asyncio.to_thread(self._find, options.draft_model))
 
     async def _steps(self, work: _Work) -> MemoryPlan:
-        steps = plan(work.inputs)
+        steps = await asyncio.to_thread(_begin, work.inputs)
         try:
             ask = next(steps)
             while True:
@@ -230,6 +228,21 @@ class PlannerService:
         while len(self._measured) > MAX_MEASURED:
             self._measured.popitem(last=False)
         return answer
+
+
+# The planner brings numpy with it: it is imported when the first plan is made, in a thread, not while the host starts.
+
+
+def _begin(inputs: PlanInputs) -> PlanSteps:
+    from runtime.fit.planner import plan
+
+    return plan(inputs)
+
+
+def _by_formula(inputs: PlanInputs) -> MemoryPlan:
+    from runtime.fit.planner import plan_by_formula
+
+    return plan_by_formula(inputs)
 
 
 def freed_bytes(going: Sequence[Holding]) -> dict[str, int]:
@@ -271,11 +284,13 @@ def without_staying(machine: Machine, staying: Sequence[Holding]) -> Machine:
 
 def _judged(request: VerdictRequest, files: Sequence[HubFile], inputs: PlanInputs, subject: Subject) -> Verdicts:
     """Every file by formula, from the shape of the one whose header is here."""
+    from runtime.fit.quant_choice import Candidate, recommend
+
     plans: list[tuple[HubFile, MemoryPlan]] = []
     for file in files:
         is_the_one = file.size_bytes == subject.shape.size_bytes
         shape = subject.shape if is_the_one else scaled_to(subject.shape, file.size_bytes)
-        made = plan_by_formula(replace(inputs, model=f"{request.repo}/{file.name}", shape=shape))
+        made = _by_formula(replace(inputs, model=f"{request.repo}/{file.name}", shape=shape))
         plans.append((file, msgspec.structs.replace(made, made_s=now())))
     candidates = [Candidate(file.name, file.quantization, file.size_bytes, made) for file, made in plans]
     choice = recommend(candidates, n_ctx_train=subject.shape.n_ctx_train)
