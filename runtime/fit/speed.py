@@ -205,6 +205,7 @@ class _Costs:
         # The measurement used all cores that compute; fewer threads are slower, more do not help.
         measured, used = self._speed.n_threads, resolved.n_threads
         self._cpu_share = min(used / measured, 1.0) if measured and used else 1.0
+        self._in_cache = 0.0
 
     def prompt_s(self, placed: Sequence[Placed], *, n_tokens: int, depth: int) -> float:
         """A prompt in micro-batches, each looking at one more."""
@@ -217,6 +218,7 @@ class _Costs:
     def decode_s(self, placed: Sequence[Placed], *, n_rows: int, depth: int) -> float:
         """One micro-batch of `n_rows` tokens of one conversation that holds `depth` already."""
         total = self._speed.decode_s
+        self._in_cache = self._cached_share(placed)
         for part in placed:
             total += self._hop_s(part.device, n_rows)
             for index in range(part.first, part.last):
@@ -252,12 +254,32 @@ class _Costs:
         for name, n_bytes in types.items():
             kernel = self._kernel(device, name)
             if n_rows == 1:
-                total += n_bytes * share / kernel.read_bps
+                total += n_bytes * share * self._byte_s(kernel)
                 continue
             n_params = n_bytes * 8 / _BITS.get(name, 16.0)
             touched = n_bytes * min(share * n_rows, 1.0)
             total += max(2 * n_params * share * n_rows / kernel.flops, touched / kernel.read_bps)
         return total / self._share(device)
+
+    def _byte_s(self, kernel: Throughput) -> float:
+        """Seconds for one byte of weights; a small model stays in the processor's caches from token to token."""
+        if kernel.device != CPU or not kernel.cached_bps:
+            return 1 / kernel.read_bps
+        return self._in_cache / kernel.cached_bps + (1 - self._in_cache) / kernel.read_bps
+
+    def _cached_share(self, placed: Sequence[Placed]) -> float:
+        """How much of what the processor reads for a token its caches hold."""
+        n_bytes = 0.0
+        for part in placed:
+            if part.device == CPU:
+                n_bytes += sum(self._active_bytes(layer) for layer in self._shape.layers[part.first : part.last])
+                n_bytes += self._shape.output_bytes if part.last > self._shape.n_layer else 0
+        # The next larger size serves: caches also hold what a token computes, and other programs' data.
+        return next((share for size, share in self._speed.cached_share if n_bytes <= size), 0.0)
+
+    def _active_bytes(self, layer: LayerShape) -> float:
+        share = min(layer.n_expert_used / self._shape.n_expert, 1.0) if self._shape.n_expert else 1.0
+        return layer.weight_bytes - layer.expert_bytes * (1 - share)
 
     def _attention_s(self, layer: LayerShape, device: str, n_rows: int, depth: int) -> float:
         if not layer.k_width:

@@ -19,11 +19,12 @@ VerdictKind = Literal["gpu", "partial", "cpu", "too_large", "unsupported"]
 built-in llama.cpp does not know this kind of model."""
 
 
-class Throughput(msgspec.Struct, frozen=True):
+class Throughput(msgspec.Struct, frozen=True, omit_defaults=True):
     """How fast one device multiplies a matrix of one number format, measured with llama.cpp's own kernels.
 
     `read_bps` is bytes of weights a second with one row of input (generation), `flops` floating-point operations a
-    second with many rows (prompts); `node_s` the fixed cost of one operation of the graph.
+    second with many rows (prompts); `node_s` the fixed cost of one operation of the graph. `cached_bps` is `read_bps`
+    of weights that lie in the processor's caches; 0 where there are none to speak of.
     """
 
     device: str
@@ -31,6 +32,7 @@ class Throughput(msgspec.Struct, frozen=True):
     read_bps: float
     flops: float
     node_s: float
+    cached_bps: float = 0.0
 
 
 class AttentionSpeed(msgspec.Struct, frozen=True):
@@ -59,6 +61,8 @@ class MachineSpeed(msgspec.Struct, frozen=True, omit_defaults=True):
         element_s: of each device, seconds for the same per row and number of `n_embd`, with many rows.
         hop_s: of each device that is not the processor, seconds to hand it one row and get one back.
         decode_s: seconds of one decode call outside the graph.
+        cached_share: how much of a model of so many bytes the processor's caches serve (0..1), by rising size.
+        busy: share of the processor that other programs used meanwhile; above some tenths the figures are too low.
     """
 
     key: str
@@ -73,6 +77,8 @@ class MachineSpeed(msgspec.Struct, frozen=True, omit_defaults=True):
     element_s: dict[str, float] = {}
     hop_s: dict[str, float] = {}
     decode_s: float = 0.0
+    cached_share: tuple[tuple[int, float], ...] = ()
+    busy: float = 0.0
 
 
 class SpeedSample(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,8 +6,9 @@ address; that also keeps them in the caches, where llama.cpp's own allocator kee
 
 import ctypes
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from ctypes import c_bool, c_float, c_int, c_int64, c_size_t, c_void_p
+from typing import Self
 
 from runtime.worker import ggml
 
@@ -30,7 +31,6 @@ _graph_overhead = _bind(_b, "ggml_graph_overhead_custom", c_size_t, c_size_t, c_
 _new_graph = _bind(_b, "ggml_new_graph_custom", c_void_p, c_void_p, c_size_t, c_bool)
 _expand = _bind(_b, "ggml_build_forward_expand", None, c_void_p, c_void_p)
 _new_tensor = _bind(_b, "ggml_new_tensor", c_void_p, c_void_p, c_int, c_int, ctypes.POINTER(c_int64))
-_nbytes = _bind(_b, "ggml_nbytes", c_size_t, c_void_p)
 _mul_mat = _bind(_b, "ggml_mul_mat", c_void_p, c_void_p, c_void_p, c_void_p)
 _rms_norm = _bind(_b, "ggml_rms_norm", c_void_p, c_void_p, c_void_p, c_float)
 _mul = _bind(_b, "ggml_mul", c_void_p, c_void_p, c_void_p, c_void_p)
@@ -55,7 +55,6 @@ _backend_free = _bind(_b, "ggml_backend_free", None, c_void_p)
 _compute = _bind(_b, "ggml_backend_graph_compute", c_int, c_void_p, c_void_p)
 _synchronize = _bind(_b, "ggml_backend_synchronize", None, c_void_p)
 _buft_alloc = _bind(_b, "ggml_backend_buft_alloc_buffer", c_void_p, c_void_p, c_size_t)
-_buft_is_host = _bind(_b, "ggml_backend_buft_is_host", c_bool, c_void_p)
 _buft_alignment = _bind(_b, "ggml_backend_buft_get_alignment", c_size_t, c_void_p)
 _buffer_base = _bind(_b, "ggml_backend_buffer_get_base", c_void_p, c_void_p)
 _buffer_clear = _bind(_b, "ggml_backend_buffer_clear", None, c_void_p, ctypes.c_uint8)
@@ -64,26 +63,27 @@ _buffer_free = _bind(_b, "ggml_backend_buffer_free", None, c_void_p)
 _tensor_alloc = _bind(_b, "ggml_backend_tensor_alloc", c_int, c_void_p, c_void_p, c_void_p)
 _tensor_set = _bind(_b, "ggml_backend_tensor_set", None, c_void_p, c_void_p, c_size_t, c_size_t)
 _tensor_get = _bind(_b, "ggml_backend_tensor_get", None, c_void_p, c_void_p, c_size_t, c_size_t)
+_view_init = _bind(_b, "ggml_backend_view_init", c_int, c_void_p)
 _set_n_threads = _bind(_cpu, "ggml_backend_cpu_set_n_threads", None, c_void_p, c_int)
 
 
-class OutOfMemory(Exception):
-    """The device has no room for the measurement."""
+class Unusable(Exception):
+    """The device has no room for the measurement, or failed."""
 
 
 class Memory:
-    """A buffer of a device. `fill` is written over it, again and again where it is host memory."""
+    """A buffer of a device, filled with `fill` again and again; more than one byte only in the processor's memory."""
 
     def __init__(self, buffer_type: int, size_bytes: int, fill: bytes, *, weights: bool = False) -> None:
         self.handle: int | None = _buft_alloc(buffer_type, size_bytes)
         if not self.handle:
-            raise OutOfMemory
+            raise Unusable("no memory")
         if weights:
             _buffer_usage(self.handle, _WEIGHTS)
         self.size_bytes = size_bytes
         self.base: int = _buffer_base(self.handle)
         self.alignment: int = _buft_alignment(buffer_type)
-        if _buft_is_host(buffer_type) or len(fill) > 1:
+        if len(fill) > 1:
             for start in range(0, size_bytes, len(fill)):
                 ctypes.memmove(self.base + start, fill, min(len(fill), size_bytes - start))
         else:
@@ -99,18 +99,18 @@ class Memory:
 class Backend:
     """A device at work. Home thread: the one that made it."""
 
-    def __init__(self, device: ggml.DeviceHandle, n_threads: int) -> None:
+    def __init__(self, device: int, n_threads: int, *, is_cpu: bool) -> None:
         self.device = device
-        self.handle: int | None = _dev_init(device.handle, None)
+        self.handle: int | None = _dev_init(device, None)
         if not self.handle:
-            raise OutOfMemory
-        if device.kind == "cpu":
+            raise Unusable("it does not start")
+        if is_cpu:
             _set_n_threads(self.handle, n_threads)
 
     @property
     def buffer_type(self) -> int:
         """The device's ordinary buffer type."""
-        found: int = _dev_buft(self.device.handle)
+        found: int = _dev_buft(self.device)
         return found
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Graph:
         self._context: int = _init(_InitParams(size, None, True))
         self._graph: int = _new_graph(self._context, 2 * n_nodes + 64, False)
 
-    def __enter__(self) -> "Graph":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,7 +159,11 @@ class Graph:
 
     def supports_mul_mat(self, weights: int, x: int) -> bool:
         """Whether the device can do it with the weights where they are."""
-        return bool(_dev_supports(self._backend.device.handle, _mul_mat(self._context, weights, x)))
+        return self.is_supported(_mul_mat(self._context, weights, x))
+
+    def is_supported(self, made: int) -> bool:
+        """Whether the device can compute it."""
+        return bool(_dev_supports(self._backend.device, made))
 
     def rms_norm(self, x: int, offset: int = 0) -> int:
         """Root mean square norm."""
@@ -185,17 +189,14 @@ class Graph:
     def reshape(self, x: int, n0: int, n1: int, n2: int) -> int:
         """A view with three dimensions."""
         made: int = _reshape_3d(self._context, x, n0, n1, n2)
-        self._place_view(made)
+        _view_init(made)
         return made
 
     def permute(self, x: int) -> int:
         """A view with dimensions 1 and 2 exchanged."""
         made: int = _permute(self._context, x, 0, 2, 1, 3)
-        self._place_view(made)
-        return made
-
-    def _place_view(self, made: int) -> None:
         _view_init(made)
+        return made
 
     def cont(self, x: int, n0: int, n1: int, offset: int = 0) -> int:
         """A copy in order."""
@@ -228,19 +229,8 @@ class Graph:
         code = _compute(self._backend.handle, self._graph)
         _synchronize(self._backend.handle)
         if code:
-            raise OutOfMemory
+            raise Unusable(f"code {code}")
         return time.perf_counter() - started
-
-    def best(self, least_runs: int, budget_s: float) -> float:
-        """The shortest of several runs: what else the machine does only ever makes one longer."""
-        self.run()
-        found = [self.run()]
-        while len(found) < least_runs or (sum(found) < budget_s and len(found) < 4 * least_runs):
-            found.append(self.run())
-        return min(found)
-
-
-_view_init = _bind(_b, "ggml_backend_view_init", c_int, c_void_p)
 
 
 def write(tensor: int, data: bytes) -> None:
@@ -253,14 +243,3 @@ def read(tensor: int, n_bytes: int) -> bytes:
     buffer = ctypes.create_string_buffer(n_bytes)
     _tensor_get(tensor, buffer, 0, n_bytes)
     return buffer.raw
-
-
-def size_of(tensor: int) -> int:
-    """Bytes of a tensor's data."""
-    found: int = _nbytes(tensor)
-    return found
-
-
-def int_bytes(values: Sequence[int], width: int) -> bytes:
-    """Whole numbers as a tensor's data."""
-    return b"".join(value.to_bytes(width, "little", signed=True) for value in values)

@@ -48,7 +48,6 @@ def bind(library: Any, name: str, restype: Any, *argtypes: Any) -> Any:  # noqa:
 _dev_count = bind(registry, "ggml_backend_dev_count", c_size_t)
 _dev_get = bind(registry, "ggml_backend_dev_get", c_void_p, c_size_t)
 _reg_by_name = bind(registry, "ggml_backend_reg_by_name", c_void_p, c_char_p)
-_register = bind(registry, "ggml_backend_register", None, c_void_p)
 _dev_name = bind(base, "ggml_backend_dev_name", c_char_p, c_void_p)
 _dev_description = bind(base, "ggml_backend_dev_description", c_char_p, c_void_p)
 _dev_type = bind(base, "ggml_backend_dev_type", c_int, c_void_p)
@@ -58,7 +57,6 @@ _reg_name = bind(base, "ggml_backend_reg_name", c_char_p, c_void_p)
 _reg_function = bind(base, "ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)
 
 _ExtraBufferTypes = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)
-_AddServer = ctypes.CFUNCTYPE(c_void_p, c_char_p)
 _StartServer = ctypes.CFUNCTYPE(None, c_char_p, c_char_p, c_size_t, c_size_t, ctypes.POINTER(c_void_p))
 
 
@@ -98,32 +96,19 @@ def device_handles() -> tuple[DeviceHandle, ...]:
     return tuple(found)
 
 
-def extra_buffer_types(device: DeviceHandle) -> tuple[int, ...]:
+def extra_buffer_types(device: int) -> tuple[int, ...]:
     """Buffer types in which the device keeps weights in another order for its faster kernels.
 
     The first call makes llama.cpp ask for AMX: call it inside `amx.refused()` where that matters.
     """
-    address = _reg_function(_dev_reg(device.handle), b"ggml_backend_dev_get_extra_bufts")
+    address = _reg_function(_dev_reg(device), b"ggml_backend_dev_get_extra_bufts")
     if not address:
         return ()
-    listed = _ExtraBufferTypes(address)(device.handle)
+    listed = _ExtraBufferTypes(address)(device)
     found: list[int] = []
     while listed and (entry := listed[len(found)]):
         found.append(entry)
     return tuple(found)
-
-
-def add_node(address: str) -> None:
-    """Register the devices of a node. llama.cpp ends the process when nobody answers there: ask first.
-
-    Raises:
-        OSError: the node lends no device, or this llama.cpp was built without RPC.
-    """
-    function = _reg_function(_reg_by_name(b"RPC"), b"ggml_backend_rpc_add_server") if has_rpc() else None
-    added = _AddServer(function)(address.encode()) if function else None
-    if not added:
-        raise OSError(f"{address} lends no device")
-    _register(added)
 
 
 def backend_function(backend: bytes, name: bytes) -> int | None:

@@ -150,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
             native.backend_init()
             devices = choose_devices(tuple(options.device))
             for device in devices:
-                ggml.extra_buffer_types(device)
+                ggml.extra_buffer_types(device.handle)
         port = options.port or free_port(host)
     except Refused as refusal:
         _log.error("%s", refusal)
