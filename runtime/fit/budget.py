@@ -30,6 +30,8 @@ SHARED_MARGIN = GIB // 2
 RAM_MARGIN_LOW = GIB // 2
 RAM_MARGIN_HIGH = 4 * GIB
 RAM_MARGIN_SHARE = 1 / 16
+UNTOLD_SHARE = 1 / 8
+"""Of a node that tells all its memory as free, as one that lends its processor does: its system needs some of it."""
 WORKER_BYTES = GIB // 4
 """The worker process beside the model: Python, the libraries and the tokenizer."""
 
@@ -50,6 +52,8 @@ def margin_of(device: ComputeDevice, inputs: PlanInputs) -> int:
         return wanted.gpu_margin_bytes
     if device.kind == "igpu":
         return SHARED_MARGIN
+    if device.kind == "node" and device.free_bytes >= total:
+        return max(int(total * UNTOLD_SHARE), 2 * GPU_MARGIN)
     if total < 8 * GPU_MARGIN:
         return max(total // 8, GPU_MARGIN_LOW)
     return min(max(int(total * GPU_MARGIN_SHARE), GPU_MARGIN), GPU_MARGIN_HIGH)

@@ -14,8 +14,9 @@ What is preferred over what, in order:
 6. Less context than `FLOOR_N_CTX`, down to `defaults.MIN_N_CTX`.
 
 What a person fixed is never changed; a layout that does not fit then is still returned, marked so. Where speeds were
-measured, 2 to 4 are compared by the time of a typical exchange. Equally fast devices are filled evenly, others fastest
-first. The cells for further conversations shrink before the context does.
+measured, the sets of 1 and the steps 2 to 4 are compared by the time of a typical exchange, and so are a GPU in system
+memory and the processor. Equally fast devices are filled evenly, others fastest first. The cells for further
+conversations shrink before the context does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -100,14 +101,25 @@ class Chooser:
             return self._layouts.cpu_only(floor)
         if wanted is not None and wanted < self._n_units:
             return self._longest(Wish(devices, floor, wanted, self._n_cpu_moe), floor)
-        for chosen in self._whole_sets(devices):
-            found = self._longest(Wish(chosen, floor, self._n_units, self._n_cpu_moe), comfort)
-            if found is not None:
-                return found
+        if (whole := self._whole(devices, floor, comfort)) is not None:
+            return whole
         experts = self._experts_in_ram(devices, floor, comfort)
         if wanted is not None:
             return experts
         return self._fastest(experts, self._partial(devices, floor), self._layouts.cpu_only(floor))
+
+    def _whole(self, devices: tuple[Budget, ...], floor: int, comfort: int) -> Choice | None:
+        """All layers on the first set of devices that can; on a later one where that is notably faster."""
+        found: Choice | None = None
+        for chosen in self._whole_sets(devices):
+            tried = self._longest(Wish(chosen, floor, self._n_units, self._n_cpu_moe), comfort)
+            found = self._fastest(found, tried)
+            if found is not None and not self._is_measured:
+                break
+        if found is None or self._options.n_gpu_layers is not None:
+            return found
+        # A GPU in system memory reads it no faster than the processor does, and some compute no faster either.
+        return self._fastest(found, self._layouts.cpu_only(floor)) if devices[0].in_ram else found
 
     def _whole_sets(self, devices: tuple[Budget, ...]) -> Iterator[tuple[Budget, ...]]:
         """Sets that are tried for the whole model: each device alone, then the fastest so many.

@@ -17,7 +17,7 @@ from runtime.fit.figures import Figures, combined
 from runtime.fit.inputs import PlanInputs
 from runtime.fit.placement import Room, pack, pack_even, units_on
 from runtime.gguf.architecture import ModelShape
-from runtime.messages.fit import SpeedRange
+from runtime.messages.fit import SpeedRange, SpeedSample
 from runtime.messages.load import DeviceMemory, ResolvedLoad
 from runtime.options import LoadOptions
 
@@ -246,18 +246,19 @@ class Layouts:
         """Predicted time of a typical exchange; None where the devices were not measured."""
         if self._inputs.machine.speed is None:
             return None
-        predicted = self.predicted(choice)
+        # By the devices' figures alone: answers given so far would favour what was tried, and the plan would wander.
+        predicted = self.predicted(choice, history=())
         return TYPICAL_PROMPT / predicted.prompt_tps + TYPICAL_ANSWER / predicted.generation_tps
 
-    def predicted(self, choice: Choice) -> SpeedRange:
-        """Predicted speed."""
+    def predicted(self, choice: Choice, history: Sequence[SpeedSample] | None = None) -> SpeedRange:
+        """Predicted speed; `history` in place of the one the plan was given."""
         return speed.predict(
             self._shape,
             choice.resolved,
             speed=self._inputs.machine.speed,
             n_layer_on=self._figures.measured("model", choice.resolved).n_layer_on,
             model=self._inputs.model,
-            history=self._inputs.history,
+            history=self._inputs.history if history is None else history,
         )
 
     def by_speed(self, devices: Sequence[Budget]) -> tuple[Budget, ...]:

@@ -146,6 +146,8 @@ class _Planner:
         if placed:
             tries.append((free, "layers"))
         if options.n_ctx is not None:
+            if _is_wide(options) and self._chosen(replace(options, type_k="q8_0", type_v="q8_0")) is not None:
+                return "With a cache of type q8_0 it fits."
             tries += [(options, "context"), (free, "context")]
         for changed, what in tries:
             found = self._longest(changed) if what == "context" else self._chosen(changed)
@@ -186,6 +188,11 @@ def _with_options(inputs: PlanInputs, options: LoadOptions) -> PlanInputs:
         history=inputs.history,
         exact=False,
     )
+
+
+def _is_wide(options: LoadOptions) -> bool:
+    """Whether a smaller cache can be advised."""
+    return options.flash_attn != "off" and {options.type_k, options.type_v} <= {"f32", "f16", "bf16"}
 
 
 def _told(options: LoadOptions, found: Choice, what: str) -> str:

@@ -197,6 +197,8 @@ class Verdict:
         if not gpus:
             if self._budgets.silent:
                 return f"{_called(self._budgets.silent[0])} does not tell its memory, so the model stays off it."
+            if self._inputs.machine.problem and not self._budgets.nodes:
+                return self._inputs.machine.problem
             return "There is no GPU that llama.cpp can use."
         room = format_bytes(max(budget.usable_bytes for budget in gpus))
         names = _listed([_called(budget.device) for budget in gpus])

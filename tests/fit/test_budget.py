@@ -83,3 +83,8 @@ def test_when_free_memory_is_below_the_margin_then_nothing_is_usable(shape: Shap
 def test_accelerators_hold_no_layers(shape: Shape) -> None:
     blas = msgspec.structs.replace(gpu("BLAS", 8), kind="accelerator")
     assert budgets(shape, machine(blas)).locals() == ()
+
+
+def test_when_a_node_tells_all_its_memory_as_free_then_more_is_kept_there(shape: Shape) -> None:
+    found = budgets(shape, machine(node(total_gib=32, free_gib=32)))
+    assert found.nodes[0].margin_bytes == 4 * GIB

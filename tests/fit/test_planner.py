@@ -127,6 +127,12 @@ def test_when_the_model_is_larger_than_system_memory_then_a_gpu_inside_it_is_no_
     assert planned("qwen3-30b-a3b", APPLE).verdict == "too_large"
 
 
+def test_when_the_processor_is_faster_than_a_gpu_in_its_memory_then_it_runs_there(planned: Planned) -> None:
+    where = machine(gpu("I", 16, 16, description="UHD", kind="igpu"), speeds={"I": 8e9, "CPU": 30e9})
+    made = planned("llama-8b", where)
+    assert (made.verdict, made.reason) == ("cpu", "The processor is faster here than with layers on UHD.")
+
+
 # --- mixtures ---------------------------------------------------------------------------------------------
 
 
@@ -188,6 +194,13 @@ def test_when_speeds_are_known_then_the_fastest_is_filled_first(planned: Planned
     both = planned("llama-70b", where)
     assert both.resolved.devices[0] == "B"
     assert both.resolved.tensor_split[0] >= both.resolved.tensor_split[1]
+
+
+def test_when_one_slow_gpu_could_hold_it_then_two_fast_ones_are_taken(planned: Planned) -> None:
+    speeds = {"A": 900e9, "B": 900e9, "C": 150e9, "CPU": 20e9}
+    cards = (gpu("A", 16, description="5080"), gpu("B", 16, description="5080"), gpu("C", 24, description="P40"))
+    made = planned("qwen3-30b-a3b", machine(*cards, ram_gib=64, speeds=speeds))
+    assert made.resolved.devices == ("A", "B")
 
 
 def test_when_the_split_is_set_then_it_is_kept(planned: Planned) -> None:
@@ -277,6 +290,13 @@ def test_when_more_context_is_set_than_fits_then_the_longest_that_does_is_named(
     assert longer.verdict == "too_large"
 
 
+def test_when_a_smaller_cache_would_do_then_that_is_the_advice(planned: Planned) -> None:
+    where = machine(ram_gib=24, free_gib=19)
+    made = planned("llama-8b", where, LoadOptions(n_ctx=131_072))
+    assert made.problem.endswith("With a cache of type q8_0 it fits.")
+    assert planned("llama-8b", where, LoadOptions(n_ctx=131_072, type_k="q8_0", type_v="q8_0")).verdict == "cpu"
+
+
 def test_when_context_and_cache_are_set_then_they_are_kept(planned: Planned) -> None:
     made = planned("llama-8b", CARD_8, LoadOptions(n_ctx=20_000, type_k="q8_0", type_v="q8_0", n_parallel=1))
     assert (made.verdict, made.resolved.n_ctx, made.resolved.type_k) == ("gpu", 20_000, "q8_0")
@@ -285,6 +305,23 @@ def test_when_context_and_cache_are_set_then_they_are_kept(planned: Planned) -> 
 def test_when_a_quantized_v_cache_meets_no_flash_attention_then_that_is_refused(planned: Planned) -> None:
     with pytest.raises(BadRequest, match="needs flash attention"):
         planned("llama-8b", CARD_8, LoadOptions(type_v="q8_0", flash_attn="off"))
+
+
+# --- other kinds of model ---
+
+
+def test_an_encoder_sees_its_whole_text_and_no_more(shape: Shape) -> None:
+    model = replace(shape("llama-1b"), has_memory=False, n_ctx_train=512)
+    made = plan_by_formula(PlanInputs("m", model, LoadOptions(), CARD_8))
+    assert (made.verdict, made.resolved.n_ctx, made.resolved.embeddings) == ("gpu", 512, True)
+    assert made.budgets[0].memory.context_bytes == 0
+
+
+def test_when_the_devices_cannot_be_listed_then_that_is_the_reason(planned: Planned) -> None:
+    import msgspec
+
+    where = msgspec.structs.replace(machine(), problem="llama.cpp could not be asked.")
+    assert planned("llama-8b", where).reason == "llama.cpp could not be asked."
 
 
 # --- draft and projector ----------------------------------------------------------------------------------
