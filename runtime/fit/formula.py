@@ -4,7 +4,7 @@ Weights and the memory of the conversation follow llama.cpp's own rules and are 
 buffers are the peak of a graph allocator and have no closed form; what is here are the terms that decide, fitted to
 llama.cpp's figures for the shapes of Llama 3 (1B, 8B, 70B), Qwen 3 (0.6B, 30B-A3B), Gemma 3 27B and Mamba at micro-
 batches of 128 to 2,048 and contexts of 4,096 to 32,768, with flash attention and without, on one device and on two
-(within 7 % there; `tests/fit/test_formula.py` holds it against the real thing).
+(within 8 % there; `tests/fit/test_formula.py` holds it against the real thing).
 """
 
 from collections.abc import Mapping
