@@ -94,6 +94,10 @@ class FakeHub:
         self.linked = True
         self.piece_bytes = 65_536
         self.waits_after_cut = False
+        self.fixed_answer: bytes | None = None
+        """What the API says to everything."""
+        self.holds_answers = False
+        """The API says nothing."""
         self.redirect_to: str | None = None
         self.page_size = 1000
         self.sent_bytes = 0
@@ -217,6 +221,10 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path = unquote(parts.path)
         query = parse_qs(parts.query)
+        if path.startswith("/api/") and hub.holds_answers:
+            return self._hold()
+        if path.startswith("/api/") and hub.fixed_answer is not None:
+            return self._raw(hub.fixed_answer, {})
         if path == "/api/whoami-v2":
             return self._who()
         if path == "/api/models":
@@ -385,14 +393,21 @@ class _Handler(BaseHTTPRequestHandler):
             if hub.drip:
                 time.sleep(hub.drip)
 
+    def _hold(self) -> None:
+        while self.server.hub.holds_answers:
+            time.sleep(0.02)
+        self.close_connection = True
+
     # --- answers ------------------------------------------------------------------------------------------
 
     def _json(self, value: Any, headers: dict[str, str] | None = None) -> None:
-        body = json.dumps(value).encode()
+        self._raw(json.dumps(value).encode(), headers or {})
+
+    def _raw(self, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        for key, text in (headers or {}).items():
+        for key, text in headers.items():
             self.send_header(key, text)
         self.end_headers()
         self.wfile.write(body)

@@ -3,6 +3,7 @@
 Source: the answers that huggingface_hub 2.4 reads (`hf_api.py`, ModelInfo and RepoFile).
 """
 
+import contextlib
 from datetime import datetime
 from typing import TypeVar
 
@@ -65,7 +66,10 @@ def decode(body: bytes, kind: type[T]) -> T:
     Raises:
         msgspec.DecodeError: if it is none (`ValidationError` is one of these).
     """
-    return msgspec.json.decode(body, type=kind)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
 
 
 def decode_list(body: bytes, kind: type[T]) -> list[T]:
@@ -74,12 +78,14 @@ def decode_list(body: bytes, kind: type[T]) -> list[T]:
     Raises:
         msgspec.DecodeError: if it is no list.
     """
+    try:
+        raw_list = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
     found: list[T] = []
-    for raw in msgspec.json.decode(body, type=list[msgspec.Raw])[:MAX_ENTRIES]:
-        try:
-            found.append(msgspec.json.decode(raw, type=kind))
-        except msgspec.DecodeError:
-            continue
+    for raw in raw_list[:MAX_ENTRIES]:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(decode(bytes(raw), kind))
     return found
 
 

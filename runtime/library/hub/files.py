@@ -123,4 +123,4 @@ def _size_bytes(record: TreeRecord) -> int:
 
 def _sha256(record: TreeRecord) -> str:
     oid = (record.lfs.oid or "" if record.lfs is not None else "").removeprefix("sha256:").lower()
-    return oid if _SHA256.match(oid) else ""
+    return oid if _SHA256.fullmatch(oid) else ""

@@ -112,7 +112,7 @@ class Hub:
             HubRefused, HubFault: if the hub answered, but not with a list.
             BadRequest: if `cursor` is not one of ours.
         """
-        if request.cursor and not _CURSOR.match(request.cursor):
+        if request.cursor and not _CURSOR.fullmatch(request.cursor):
             raise BadRequest("The next page cannot be asked for like that.", hint="Search again.", param="cursor")
         try:
             return self._search(request)
@@ -381,7 +381,7 @@ def _next_cursor(link: str) -> str:
     """The cursor in `<https://…?cursor=…>; rel="next"`; "" on the last page, or when it is nothing we would send."""
     match = re.search(r'<([^>]*)>\s*;\s*rel="?next"?', link)
     cursor = parse_qs(urlsplit(match[1]).query).get("cursor", [""])[0] if match else ""
-    return cursor if _CURSOR.match(cursor) else ""
+    return cursor if _CURSOR.fullmatch(cursor) else ""
 
 
 def _slashed(path: str) -> str:

@@ -26,7 +26,7 @@ def check_repo(repo: str) -> str:
     Raises:
         BadRequest: if it is anything else.
     """
-    if not _REPO.match(repo) or ".." in repo or "--" in repo or not all(map(_is_safe_part, repo.split("/"))):
+    if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo or not all(map(_is_safe_part, repo.split("/"))):
         raise BadRequest(
             f"{repo[:100]!r} is no name of a repository.",
             hint="Write it as owner/name, as its page on the hub shows it.",
@@ -41,7 +41,7 @@ def check_revision(revision: str) -> str:
     Raises:
         BadRequest: if it cannot be one.
     """
-    if not _REVISION.match(revision) or ".." in revision:
+    if not _REVISION.fullmatch(revision) or ".." in revision:
         raise BadRequest(f"{revision[:100]!r} is no revision.", hint="Use main, a tag or a commit.", param="revision")
     return revision
 

@@ -82,7 +82,7 @@ class Body:
         self.start, self.total_bytes = _extent(response, first)
         self.etag = _etag(response.headers.get("ETag", ""))
         linked = _etag(first.headers.get("X-Linked-Etag", "") or first.headers.get("ETag", ""))
-        self.sha256 = linked if _SHA256.match(linked) else ""
+        self.sha256 = linked if _SHA256.fullmatch(linked) else ""
         self._response = response
         self._endpoint = endpoint
         self._repo = repo
