@@ -36,7 +36,7 @@ from runtime.probe.report import (
 )
 from runtime.worker import amx, breakdown, memory, native, parameters, projector
 from runtime.worker.devices import CPU, Device, list_devices, register_nodes
-from runtime.worker.load import LOG, load_error, model_shape, read_metadata
+from runtime.worker.load import LOG, check_magic, load_error, model_shape, read_metadata
 
 NODE_HOLD_S = 0.2
 """A model kept on a node keeps the node from serving anyone else, so it is kept no longer than this."""
@@ -98,12 +98,13 @@ class Prober:
     def _measure(self, request: DryRun) -> Measured:
         path, resolved = Path(request.path), request.resolved
         opened = self._open(path, request)
-        LOG.clear(keep_layers=True)
+        LOG.clear(keep_model=True)
         context: int | None = native.init_from_model(opened.model, parameters.context_params(resolved))
         if not context:
             raise load_error(path, LOG)
         try:
             measured = memory.measure(
+                opened.model,
                 context,
                 LOG,
                 shape=opened.shape,
@@ -121,6 +122,7 @@ class Prober:
 
     def _open(self, path: Path, request: DryRun) -> _Opened:
         resolved = request.resolved
+        check_magic(path)
         stat = path.stat()
         key = (
             *(str(path), request.revision, stat.st_size, stat.st_mtime_ns),

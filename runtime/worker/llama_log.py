@@ -75,12 +75,17 @@ class LlamaLog:
             with self._lock:
                 self._layer_devices[int(found[1])] = found[2].decode("utf-8", "replace")
 
-    def clear(self, *, keep_layers: bool = False) -> None:
-        """Forget the lines, before a load; `keep_layers` before another context of the same model."""
+    def clear(self, *, keep_model: bool = False) -> None:
+        """Forget the lines, before a load.
+
+        With `keep_model`, before another context of the same model: what was said of its layers and buffers stays.
+        """
         with self._lock:
+            kept = [line for line in self._lines if keep_model and _is_model_buffer(line[1])]
             self._lines.clear()
+            self._lines.extend(kept)
             self._open = ""
-            if not keep_layers:
+            if not keep_model:
                 self._layer_devices.clear()
 
     def lines(self) -> tuple[str, ...]:
@@ -115,3 +120,8 @@ class LlamaLog:
             if kind == part:
                 found.append((match[1], int(float(match[3]) * _MIB)))
         return tuple(found)
+
+
+def _is_model_buffer(line: str) -> bool:
+    found = _BUFFER_SIZE.match(line)
+    return found is not None and found[2] == "model"

@@ -146,7 +146,7 @@ def load_model(
             plan is not there.
     """
     started = time.monotonic()
-    _check_magic(path)
+    check_magic(path)
     LOG.install()
     LOG.clear()
     with amx.refused():
@@ -166,7 +166,7 @@ def load_model(
         on_progress("Warming up", 1.0)
         _warm_up(loaded)
         measured = memory.measure(
-            loaded.context, LOG, shape=shape, resolved=loaded.resolved, devices=devices, dry_run=False
+            model, loaded.context, LOG, shape=shape, resolved=loaded.resolved, devices=devices, dry_run=False
         )
     except BaseException:
         loaded.close()
@@ -175,7 +175,13 @@ def load_model(
     return loaded
 
 
-def _check_magic(path: Path) -> None:
+def check_magic(path: Path) -> None:
+    """Check that the file starts as a GGUF file does.
+
+    Raises:
+        NotGguf: it does not.
+        ModelLoadFailed: it cannot be opened.
+    """
     try:
         with path.open("rb") as file:
             magic = file.read(4)

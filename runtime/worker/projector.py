@@ -30,7 +30,7 @@ def projector_params(resolved: ResolvedLoad, devices: Sequence[Device]) -> Any: 
     params.device = None if first is None else first.handle
     params.n_threads = resolved.n_threads
     params.print_timings = False
-    params.warmup = False
+    params.warmup = True  # makes its compute buffer for the largest picture at once
     return params
 
 

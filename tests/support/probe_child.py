@@ -15,8 +15,8 @@ from runtime.probe.report import DevicesAnswer, DryRun, DryRunAnswer, EngineRepo
 class ProbeChild:
     """`python -m runtime.probe.plan`, one question at a time."""
 
-    def __init__(self) -> None:
-        self._child = _start("runtime.probe.plan")
+    def __init__(self, *arguments: str) -> None:
+        self._child = _start("runtime.probe.plan", *arguments)
 
     def dry_run(self, request: DryRun) -> Measured:
         """Raises the `RuntimeFault` that the probe answers."""

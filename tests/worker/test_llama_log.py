@@ -55,7 +55,10 @@ def test_when_layers_are_assigned_then_their_devices_stay_for_the_next_context()
     log = LlamaLog()
     log._on_text(DEBUG, b"load_tensors: layer   0 assigned to device CPU, is_swa = 0\n", None)
     log._on_text(DEBUG, b"load_tensors: layer   1 assigned to device RPC0, is_swa = 1\n", None)
-    log.clear(keep_layers=True)
+    log._on_text(INFO, b"load_tensors:   CPU_REPACK model buffer size =     1.00 MiB\nother line\n", None)
+    log.clear(keep_model=True)
     assert log.layer_devices() == {0: "CPU", 1: "RPC0"}
+    assert log.sizes("model") == (("CPU_REPACK", 1024 * 1024),)
+    assert len(log.lines()) == 1
     log.clear()
     assert log.layer_devices() == {}
