@@ -1,9 +1,14 @@
-"""`python -m runtime.worker.node`: lends this machine's devices to a Deskside elsewhere, through llama.cpp's RPC.
+"""`python -m runtime.worker.node`: lends this machine's devices to Deskside elsewhere, through llama.cpp's RPC.
 
 Prints one line of JSON (`runtime.messages.fit.NodeReady`) once it listens; everything else goes to standard error.
 llama.cpp's RPC has no authentication and no encryption: whoever reaches the address can use the memory and crash
 the process. So it listens on the loopback address unless told otherwise, and an address that stands for every
 interface needs a flag of its own.
+
+llama.cpp's server takes one client at a time and lets the next wait without a word, so a node that serves a model could
+not even be asked how much is free. Here each client gets a server process of its own, and this process passes the bytes
+on. What only asks (hello, how many devices, how much memory) is answered here; of the processor's memory it tells what
+is available, where llama.cpp counts all of it as free. A client that brings its server down harms nobody else.
 """
 
 import argparse
@@ -13,19 +18,20 @@ import os
 import socket
 import sys
 import threading
-import time
+from dataclasses import dataclass
 
 import msgspec
-import psutil
 
-from runtime.messages.fit import NodeDevice, NodeReady
-from runtime.worker import amx, ggml, native
+from runtime.messages.fit import NodeReady
+from runtime.worker.node_pool import NotStarted, ServerPool
+from runtime.worker.node_relay import serve_client
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 50052
 """The port of llama.cpp's own `rpc-server`."""
-LISTEN_TIMEOUT_S = 60.0
-"""A GPU's driver may take seconds to start before llama.cpp listens."""
+MAX_CLIENTS = 8
+"""Each has a process; further ones are turned away."""
+BACKLOG = 16
 EXIT_REFUSED = 2
 EXIT_NOT_LISTENING = 3
 
@@ -34,7 +40,6 @@ WARNING = (
     "there is no password and no encryption. Use it only on a network you trust."
 )
 
-_POLL_S = 0.02
 _log = logging.getLogger("node")
 
 
@@ -42,12 +47,27 @@ class Refused(Exception):
     """The arguments ask for what cannot or should not be done; the text is for the person."""
 
 
-def check_address(host: str, *, every_interface: bool) -> str:
-    """The IPv4 address to listen on, as numbers: llama.cpp takes nothing else.
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. `host` is an IPv4 address in numbers: llama.cpp's clients know no other."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return ipaddress.IPv4Address(self.host).is_loopback
+
+
+def check_address(host: str, port: int, *, every_interface: bool) -> Address:
+    """The address to listen on.
 
     Raises:
-        Refused: it is no address of this machine's, or stands for every interface and that was not allowed.
+        Refused: it is none, or stands for every interface and that was not allowed.
     """
+    if not 0 <= port <= 65_535:  # noqa: PLR2004 - the range of ports
+        raise Refused(f"{port} is not a port: 0 to 65535 are.")
     try:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
@@ -58,63 +78,63 @@ def check_address(host: str, *, every_interface: bool) -> str:
             "0.0.0.0 would lend this machine to every network it is in. Give the address of one network, "
             "or add --every-interface if that is meant."
         )
-    return str(address)
+    return Address(str(address), port)
 
 
-def choose_devices(names: tuple[str, ...]) -> tuple[ggml.DeviceHandle, ...]:
-    """The named devices; without names all GPUs, else the processor.
+def listen(address: Address) -> socket.socket:
+    """A listening socket.
 
     Raises:
-        Refused: a name is unknown, or this llama.cpp cannot lend at all.
+        OSError: the port is taken, or the address is not this machine's.
     """
-    if not ggml.has_rpc():
-        raise Refused("This llama.cpp was built without RPC (-DGGML_RPC=ON), so it cannot lend devices.")
-    handles = tuple(handle for handle in ggml.device_handles() if handle.kind != "node")
-    if names:
-        by_name = {handle.name: handle for handle in handles}
-        if unknown := [name for name in names if name not in by_name]:
-            raise Refused(f"There is no device {unknown[0]} here; there are {', '.join(by_name)}.")
-        return tuple(by_name[name] for name in names)
-    return tuple(handle for handle in handles if handle.kind in ("gpu", "igpu")) or tuple(
-        handle for handle in handles if handle.kind == "cpu"
-    )
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if os.name != "nt":  # there it would let two programs share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address.host, address.port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
-def free_port(address: str) -> int:
-    """A port nobody listens on at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+class Node:
+    """Accepts clients. Home thread: main; each client has a thread of its own."""
 
+    def __init__(self, listener: socket.socket, pool: ServerPool) -> None:
+        self._listener = listener
+        self._pool = pool
+        self._places = threading.BoundedSemaphore(MAX_CLIENTS)
 
-def describe(handle: ggml.DeviceHandle) -> NodeDevice:
-    """A device with the memory it has now."""
-    free, total = handle.memory()
-    if handle.kind == "cpu":
-        memory = psutil.virtual_memory()
-        free, total = memory.available, memory.total
-    return NodeDevice(handle.name, handle.description, total_bytes=total, free_bytes=free)
+    def run(self) -> None:
+        """Accept until the listener fails."""
+        while True:
+            try:
+                client, peer = self._listener.accept()
+            except OSError as error:
+                _log.error("no more clients: %s", error)
+                return
+            if not self._places.acquire(blocking=False):
+                _log.warning("%s was turned away: %d others are connected", peer[0], MAX_CLIENTS)
+                client.close()
+                continue
+            threading.Thread(target=self._serve, args=(client, peer[0]), name="client", daemon=True).start()
 
-
-def _is_listening(port: int) -> bool:
-    found = psutil.Process().net_connections("tcp4")
-    return any(entry.status == psutil.CONN_LISTEN and entry.laddr.port == port for entry in found)
-
-
-def _announce(answer: int, ready: NodeReady, port: int) -> None:
-    """Wait until llama.cpp listens, then print the line."""
-    deadline = time.monotonic() + LISTEN_TIMEOUT_S
-    while not _is_listening(port):
-        if time.monotonic() > deadline:
-            _log.error("llama.cpp does not listen on %s after %.0f s", ready.address, LISTEN_TIMEOUT_S)
-            os._exit(EXIT_NOT_LISTENING)
-        time.sleep(_POLL_S)
-    os.write(answer, msgspec.json.encode(ready) + b"\n")
+    def _serve(self, client: socket.socket, peer: str) -> None:
+        try:
+            with client:
+                serve_client(client, self._pool, peer)
+        except OSError as error:
+            _log.info("%s is gone: %s", peer, error)
+        except NotStarted as error:
+            _log.error("%s was not served: %s", peer, error)
+        finally:
+            self._places.release()
 
 
 def _watch_stdin() -> None:
-    """End with the process that started us: its end closes our standard input."""
+    """End with the process that started us: its end closes our standard input, and ours our servers'."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(0)
@@ -136,39 +156,30 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until ended; returns an exit status only when that was not possible."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     options = _parse(arguments)
-    if not 0 <= options.port <= 65_535:  # noqa: PLR2004 - the range of ports
-        _log.error("%d is not a port: 0 to 65535 are.", options.port)
-        return EXIT_REFUSED
-    # What llama.cpp prints must not mix with the one line that is an answer.
     answer = os.dup(1)
     os.dup2(2, 1)
     if options.watch_stdin:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
     try:
-        host = check_address(options.host, every_interface=options.every_interface)
-        with amx.refused():
-            native.backend_init()
-            devices = choose_devices(tuple(options.device))
-            for device in devices:
-                ggml.extra_buffer_types(device.handle)
-        port = options.port or free_port(host)
-    except Refused as refusal:
+        address = check_address(options.host, options.port, every_interface=options.every_interface)
+        listener = listen(address)
+        address = Address(address.host, listener.getsockname()[1])
+        if options.cache:
+            os.makedirs(options.cache, exist_ok=True)  # noqa: PTH103 - the path goes to C as text
+        pool = ServerPool(tuple(options.device), options.threads, options.cache)
+        devices = pool.start()
+    except (Refused, NotStarted) as refusal:
         _log.error("%s", refusal)
         return EXIT_REFUSED
     except OSError as error:
         _log.error("%s:%d cannot be used: %s", options.host, options.port, error.strerror or error)
         return EXIT_NOT_LISTENING
-    address = f"{host}:{port}"
-    warning = "" if ipaddress.IPv4Address(host).is_loopback else WARNING.format(address=address)
+    name = f"{address.host}:{address.port}"
+    warning = "" if address.is_loopback else WARNING.format(address=name)
     if warning:
         _log.warning("%s", warning)
-    ready = NodeReady(address, tuple(describe(device) for device in devices), warning, options.cache)
-    if options.cache:
-        os.makedirs(options.cache, exist_ok=True)  # noqa: PTH103 - the path goes to C as text
-    threading.Thread(target=_announce, args=(answer, ready, port), name="announce", daemon=True).start()
-    threads = options.threads or psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    ggml.serve_devices(address, options.cache or None, threads, devices)
-    _log.error("%s cannot be used: another program listens there, or it is no address of this machine.", address)
+    os.write(answer, msgspec.json.encode(NodeReady(name, devices, warning, options.cache)) + b"\n")
+    Node(listener, pool).run()
     return EXIT_NOT_LISTENING
 
 
