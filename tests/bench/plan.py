@@ -11,6 +11,7 @@ headers are fetched.
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from runtime.library.hub.hub import Hub
 from runtime.library.starter import find_starter
 from runtime.messages.fit import Measured
 from runtime.messages.load import DeviceMemory
+from runtime.messages.quantize import QuantizeAnswer, QuantizeDone, QuantizeOrder
 from runtime.options import KvType, LoadOptions, ModelsOptions
 from runtime.paths import DataFolder
 from runtime.probe.report import DryRun
@@ -130,8 +132,28 @@ def make_subjects(folder: Path) -> list[Subject]:
         Subject(case.label, str(path.with_suffix(".model.gguf"))) for case, path in zip(CASES, metadata, strict=True)
     ]
     seeing = next(subject for subject in subjects if subject.name == WITH_PROJECTOR)
+    subjects.append(Subject("its Q4_K_M", str(quantize(Path(seeing.path), folder / "quantized.gguf"))))
     projector = write_projector(folder / "mmproj-F16.gguf", n_embd_text=N_EMBD)
     return [*subjects, Subject("with projector", seeing.path, str(projector))]
+
+
+def quantize(source: Path, target: Path) -> Path:
+    """llama.cpp keeps such weights in another order in system memory, and a tied output layer a second time."""
+    order = QuantizeOrder(str(source), "Q4_K_M", str(target))
+    with subprocess.Popen(
+        [sys.executable, "-m", "runtime.worker.quantize"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(msgspec.json.encode(order) + b"\n")
+        child.stdin.flush()
+        last = child.stdout.read().splitlines()[-1]
+    if not isinstance(msgspec.json.decode(last, type=QuantizeAnswer), QuantizeDone):
+        raise SystemExit(f"the model was not quantized: {last.decode()}")
+    return target
 
 
 def placements(shape: ModelShape, device: str, node: str) -> Iterator[tuple[str, Placement]]:
