@@ -25,11 +25,16 @@ class Arrivals(QObject):
         super().__init__(parent)
         self._link = link
         self._notices = notices
+        self._is_watched = False
         self._downloads: dict[str, str] = {}
         self._jobs: dict[str, str] = {}
         link.connected.connect(self._remember)
         link.downloads_changed.connect(self._look_at_downloads)
         link.jobs_changed.connect(self._look_at_jobs)
+
+    def set_watched(self, watched: bool) -> None:
+        """Whether the list of downloads is seen: then what it shows is not said as well."""
+        self._is_watched = watched
 
     def _remember(self) -> None:
         self._downloads = {one.id: one.state for one in self._link.downloads}
@@ -42,6 +47,8 @@ class Arrivals(QObject):
                 self._tell_download(one)
 
     def _tell_download(self, download: Download) -> None:
+        if self._is_watched:
+            return
         name = download.name.removesuffix(".gguf")
         if download.state == "done":
             text = tr("{name} was downloaded and checked.").format(name=name)

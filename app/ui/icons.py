@@ -62,6 +62,8 @@ class _TintedEngine(QIconEngine):
     def scaledPixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State, scale: float) -> QPixmap:
         # Qt hands over the size in device pixels; the ratio is set on the result by QIcon.
         del scale
+        if size.isEmpty():  # a button that a layout has squeezed for a moment
+            return QPixmap()
         pixmap = QPixmap(size)
         pixmap.fill(Qt.GlobalColor.transparent)
         painter = QPainter(pixmap)

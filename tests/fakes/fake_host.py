@@ -428,7 +428,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise NoSuchRoute(f"There is nothing at {path}.")
 
     def _send(self, status: int, value: object = None) -> None:
-        raw = b"" if value is None else msgspec.json.encode(value)
+        raw = b"" if status == 204 else msgspec.json.encode(value)
         self.send_response(status)
         if status != 204:
             self.send_header("Content-Type", "application/json")

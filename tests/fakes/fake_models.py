@@ -251,8 +251,8 @@ class FakeModels:
     ) -> dict[str, str | VerdictKind]:
         if any(one.free_bytes < 0 for one in budgets):
             sentence = f"Too large: needs {needed / GB:.0f} GB, {free_bytes / GB:.0f} GB free"
-            hint = "Choose a smaller quantization, or a shorter context."
-            return {"verdict": "too_large", "sentence": sentence, "reason": hint, "problem": f"{sentence}. {hint}"}
+            problem = "GPU and system memory together are too small. Choose a smaller quantization or a smaller model."
+            return {"verdict": "too_large", "sentence": sentence, "reason": "", "problem": problem}
         gpu = budgets[0]
         if n_gpu == N_LAYER:
             used = gpu.memory.total_bytes / GB

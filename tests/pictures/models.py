@@ -10,15 +10,16 @@ from PySide6.QtGui import QPixmap
 from app.context import AppContext
 from app.ui.models.page import ModelsPage
 from app.ui.models.plan_page import PlanPage
+from app.ui.pages.base import ScrolledColumn
 from app.ui.window import MainWindow
 from runtime.errors import DiskFull, HubOffline, HubRefused, to_failure
-from runtime.messages.api import InstalledChanged, InstalledModel, LoadedModel, ModelChanged
+from runtime.messages.api import HardwareChanged, InstalledChanged, InstalledModel, LoadedModel, ModelChanged, ModelGone
 from runtime.messages.fit import NodeInfo
 from runtime.messages.library import Download, HubAccount, Job, ModelFolder
 from runtime.options import LoadOptions
 from runtime.paths import DataFolder
 from runtime.units import now
-from tests.fakes.answers import installed_model
+from tests.fakes.answers import hardware_sample, installed_model
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_models import CPU, GB, GPU, NODE, SMALL_GPU, main_folder
 from tests.pictures.shoot import Shooter
@@ -190,10 +191,14 @@ class ModelShooter(Shooter):
         self.rest()
         self.shoot(window, "m00-starting")
         context.link.attach(host.host_file)
-        self.wait(lambda: context.link.is_connected)
+        self.wait(lambda: context.link.is_connected and bool(context.link.loaded))
+        host.emit(ModelGone(host.models[0].id))
         host.emit(InstalledChanged(()))
         self.rest(0.5)
         self.shoot(window, "m01-empty")
+        page.show_tab("downloads")
+        self.state("m50-downloads-empty")
+        page.show_tab("installed")
         host.emit(InstalledChanged(tuple(library())))
         self.rest(0.8)
         self.installed(context)
@@ -207,18 +212,15 @@ class ModelShooter(Shooter):
 
     def state(self, name: str, seconds: float = 0.5) -> None:
         """Let it come to rest and take the pictures."""
-        self.rest(seconds)
+        self.host.emit(HardwareChanged(hardware_sample()))  # a silent host counts as a lost one
+        self.rest(seconds if self.wants(name) else min(seconds, 0.3))
         self.shoot(self.window, name)
-
-    def wanted(self, *names: str) -> bool:
-        """Whether any of these pictures is wanted."""
-        return not self.only or any(one.startswith(name) for one in self.only for name in names)
 
     def installed(self, context: AppContext) -> None:
         """The list, a filter without results, a removal that can be undone, a menu."""
         self.state("m02-installed")
         card = self.page.installed._cards["qwen3-8b-q4_k_m"]
-        if self.wanted("m03"):
+        if self.wants("m03-menu"):
             menu = card.make_menu()
             menu.popup(card.more.mapToGlobal(card.more.rect().bottomLeft()))
             self.rest()
@@ -244,7 +246,7 @@ class ModelShooter(Shooter):
             )
         )
         self.state("m07-failed")
-        if self.wanted("m08"):
+        if self.wants("m08-import"):
             from app.ui.models.import_dialog import ImportDialog
 
             dialog = ImportDialog(context.models, "/home/ada/Downloads/Größe 7B (neu).gguf", self.page)
@@ -273,7 +275,7 @@ class ModelShooter(Shooter):
         from PySide6.QtWidgets import QWidget
 
         assert isinstance(dialog, QWidget)
-        if self.wanted(name):
+        if self.wants(name):
             for theme in ("light", "dark"):
                 self.window.choose_theme(theme)
                 self.rest(0.3)
@@ -327,7 +329,7 @@ class ModelShooter(Shooter):
         row.set_open(True)
         self.state("m23-model-details")
         cover.area.verticalScrollBar().setValue(10_000)
-        self.state("m24-model-options")
+        self.state("m24-model-end")
         row.set_open(False)
         cover.area.verticalScrollBar().setValue(0)
         models.devices = (SMALL_GPU, CPU)
@@ -385,8 +387,8 @@ class ModelShooter(Shooter):
         self.state("m43-plan-partial", 0.9)
         cover = self.page.cover
         assert isinstance(cover, PlanPage)
-        for fold in cover.controls.findChildren(type(cover.controls._fold)):
-            fold.set_open(True)
+        cover.controls._fold.set_open(True)
+        self.rest(0.3)
         cover.area.verticalScrollBar().setValue(10_000)
         self.state("m44-plan-experts")
         self.page.go_back()
@@ -419,14 +421,15 @@ class ModelShooter(Shooter):
         for one in context.link.downloads:
             models._drop_download(self.host, msgspec.convert({"id": one.id}, type=_JobId))  # type: ignore[arg-type]
         self.page.show_tab("downloads")
-        if not context.link.jobs:
-            self.state("m50-downloads-empty")
         for one in some_downloads():
             models.put_download(self.host, one)
         self.state("m51-downloads", 0.8)
         for job in some_jobs():
             models.put_job(self.host, job)
         self.rest(0.5)
+        area = self.page.transfers.findChild(ScrolledColumn)
+        assert isinstance(area, ScrolledColumn)
+        area.verticalScrollBar().setValue(10_000)
         self.state("m52-jobs", 0.8)
 
     def others(self) -> None:

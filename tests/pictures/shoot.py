@@ -56,13 +56,17 @@ class Shooter:
         end_s = time.monotonic() + seconds
         self.wait(lambda: time.monotonic() > end_s)
 
+    def wants(self, name: str) -> bool:
+        """Whether this picture was asked for: by the beginning of its name, or all are."""
+        return not self.only or any(name.startswith(one) for one in self.only)
+
     def shoot(self, window: MainWindow, name: str) -> None:
         """Save the window in light and dark."""
-        if self.only and name not in self.only:
+        if not self.wants(name):
             return
         for theme in ("light", "dark"):
             window.choose_theme(theme)
-            self.rest(0.4)
+            self.rest(0.2)
             window.grab().save(str(self.out / f"{name}-{theme}-{self.size}.png"))
 
     def run(self, host: FakeHost, folder: DataFolder) -> None:

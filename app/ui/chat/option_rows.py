@@ -140,8 +140,8 @@ class OptionRow(QWidget):
             return self._number.value()
         return round(self._number.value(), 4) if self._number is not None else None
 
-    def set_value(self, value: Value) -> None:
-        """Show a value without telling it."""
+    def set_value(self, value: Value, resolved: float | None = None) -> None:
+        """Show a value without telling it; `resolved` is what automatic came to, where it is known."""
         self._setting = True
         if self._combo is not None:
             self._combo.setCurrentIndex(max(0, self._combo.findData(value)))
@@ -149,10 +149,11 @@ class OptionRow(QWidget):
             self._automatic.setChecked(value is None)
         if self._number is not None:
             self._number.setEnabled(value is not None)
+            shown = value if value is not None else self.spec.low if resolved is None else resolved
             if isinstance(self._number, QSpinBox):
-                self._number.setValue(int(value) if value is not None else int(self.spec.low))
+                self._number.setValue(int(shown))
             else:
-                self._number.setValue(float(value) if value is not None else self.spec.low)
+                self._number.setValue(float(shown))
         if self._slider is not None and isinstance(value, int | float):
             span = self.spec.soft_high - self.spec.soft_low
             self._slider.setValue(round((value - self.spec.soft_low) / span * SLIDER_STEPS))

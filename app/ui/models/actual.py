@@ -5,6 +5,7 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from app.ui.appearance import Appearance
 from app.ui.controls.labels import label
+from app.ui.models.bars import device_names
 from app.ui.models.words import ago_words, tr
 from app.ui.pages.base import Card, clear_layout
 from app.ui.theme import Space
@@ -64,13 +65,14 @@ class ActualCard(Card):
             self._put(0, at, title, "group")
         planned = {budget.memory.device: budget.memory for budget in record.plan.budgets}
         line = 1
+        names = {budget.memory.device: device_names(budget.device)[0] for budget in record.plan.budgets}
         for actual in record.actual:
-            line = self._put_device(line, planned.get(actual.device, DeviceMemory(actual.device)), actual)
+            name = names.get(actual.device, actual.device)
+            line = self._put_device(line, name, planned.get(actual.device, DeviceMemory(actual.device)), actual)
         self._grid.setColumnStretch(1, 1)
         self._show_speed(record)
 
-    def _put_device(self, line: int, planned: DeviceMemory, actual: DeviceMemory) -> int:
-        name = tr("System memory") if actual.device == "CPU" else actual.device
+    def _put_device(self, line: int, name: str, planned: DeviceMemory, actual: DeviceMemory) -> int:
         self._put_row(line, (name, tr("All together")), planned.total_bytes, actual.total_bytes, "strong")
         line += 1
         for field, part in part_names().items():

@@ -1,6 +1,7 @@
 """The load plan drawn: one stacked bar a device, with every part named and counted below it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent, QPen
@@ -13,18 +14,28 @@ from app.ui.models.words import pair_bytes, tr
 from app.ui.pages.base import clear_layout
 from app.ui.theme import Size, Space
 from runtime.messages.fit import DeviceBudget, MemoryPlan
+from runtime.messages.load import ComputeDevice
 from runtime.units import format_bytes
+
+
+def device_names(device: ComputeDevice) -> tuple[str, str]:
+    """What people call a device, and what llama.cpp does."""
+    if device.kind == "cpu":
+        return tr("System memory"), device.description
+    if device.kind == "node":
+        return tr("Memory of {address}").format(address=device.node or device.description), device.name
+    return device.description or device.name, device.name if device.description else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of a bar. `hatched` pieces are not the model's; `text` is the sentence of the tooltip."""
+    """One piece of a bar. Only `solid` pieces are the model's; `text` is the sentence of the tooltip."""
 
     name: str
     size_bytes: int
     ink: str
     text: str
-    hatched: bool = False
+    fill: Literal["solid", "hatched", "dotted"] = "solid"
 
 
 def budget_parts(budget: DeviceBudget) -> tuple[Part, ...]:
@@ -51,17 +62,30 @@ def budget_parts(budget: DeviceBudget) -> tuple[Part, ...]:
             budget.others_bytes,
             "text_disabled",
             tr("In use at this moment by other programs and other loaded models."),
-            hatched=True,
+            fill="hatched",
         ),
         Part(
             tr("Kept free"),
             budget.margin_bytes,
-            "line_strong",
+            "text_disabled",
             tr("Left alone on purpose, so that other programs do not run out of memory."),
-            hatched=True,
+            fill="dotted",
         ),
     )
     return tuple(part for part in parts if part.size_bytes > 0)
+
+
+def fill_part(painter: QPainter, path: QPainterPath, part: Part, appearance: Appearance) -> None:
+    """Fill a shape as the part is drawn in bar and legend."""
+    colour = appearance.color(part.ink)
+    if part.fill == "solid":
+        painter.fillPath(path, colour)
+        return
+    soft = QColor(colour)
+    soft.setAlphaF(0.4 if part.fill == "hatched" else 0.12)
+    painter.fillPath(path, soft)
+    pattern = Qt.BrushStyle.BDiagPattern if part.fill == "hatched" else Qt.BrushStyle.Dense6Pattern
+    painter.fillPath(path, QBrush(colour, pattern))
 
 
 class StackedBar(QWidget):
@@ -94,7 +118,7 @@ class StackedBar(QWidget):
         scale = box.width() / max(self._total, taken)
         ground = QPainterPath()
         ground.addRoundedRect(box, Size.RADIUS_S, Size.RADIUS_S)
-        painter.fillPath(ground, self._appearance.color("hover"))
+        painter.fillPath(ground, self._appearance.color("pressed"))
         painter.setClipPath(ground)
         x = box.left()
         for part in self._parts:
@@ -109,14 +133,9 @@ class StackedBar(QWidget):
             self._paint_end(painter, box, box.left() + self._total * scale)
 
     def _paint_piece(self, painter: QPainter, part: Part, piece: QRectF) -> None:
-        colour = self._appearance.color(part.ink)
-        if not part.hatched:
-            painter.fillRect(piece, colour)
-            return
-        soft = QColor(colour)
-        soft.setAlphaF(0.35)
-        painter.fillRect(piece, soft)
-        painter.fillRect(piece, QBrush(colour, Qt.BrushStyle.BDiagPattern))
+        path = QPainterPath()
+        path.addRect(piece)
+        fill_part(painter, path, part, self._appearance)
 
     def _paint_end(self, painter: QPainter, box: QRectF, x: float) -> None:
         beyond = self._appearance.color("red")
@@ -129,9 +148,9 @@ class StackedBar(QWidget):
 class _Swatch(QWidget):
     """The colour of a part in the legend."""
 
-    def __init__(self, appearance: Appearance, ink: str, *, hatched: bool) -> None:
+    def __init__(self, appearance: Appearance, part: Part) -> None:
         super().__init__()
-        self._appearance, self._ink, self._hatched = appearance, ink, hatched
+        self._appearance, self._part = appearance, part
         self.setFixedSize(Size.SWATCH, Size.SWATCH)
         appearance.changed.connect(self.update)
 
@@ -141,14 +160,7 @@ class _Swatch(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         path = QPainterPath()
         path.addRoundedRect(QRectF(self.rect()), Size.FOCUS, Size.FOCUS)
-        colour = self._appearance.color(self._ink)
-        if self._hatched:
-            soft = QColor(colour)
-            soft.setAlphaF(0.35)
-            painter.fillPath(path, soft)
-            painter.fillPath(path, QBrush(colour, Qt.BrushStyle.BDiagPattern))
-        else:
-            painter.fillPath(path, colour)
+        fill_part(painter, path, self._part, self._appearance)
 
 
 class DeviceBar(QWidget):
@@ -183,15 +195,16 @@ class DeviceBar(QWidget):
         """Show what the device would hold."""
         device = budget.device
         parts = budget_parts(budget)
-        self._name.setText(tr("System memory") if device.kind == "cpu" else device.name)
-        self._what.setText(device.description)
+        name, what = device_names(device)
+        self._name.setText(name)
+        self._what.setText(what)
         self._layers.setText(tr("{n} layers").format(n=budget.n_layers) if budget.n_layers else "")
         used = sum(part.size_bytes for part in parts)
         self._sum.setText(pair_bytes(used, device.total_bytes))
         set_tone(self._sum, "bad" if budget.free_bytes < 0 else "")
         self._bar.show_parts(parts, device.total_bytes)
         rest = (
-            Part(tr("Free"), budget.free_bytes, "hover", tr("Free after the load."))
+            Part(tr("Free"), budget.free_bytes, "pressed", tr("Free after the load."))
             if budget.free_bytes >= 0
             else Part(tr("Missing"), -budget.free_bytes, "red", tr("So much is missing on this device."))
         )
@@ -214,7 +227,7 @@ class DeviceBar(QWidget):
                 row = QHBoxLayout(entry)
                 row.setContentsMargins(0, 0, 0, 0)
                 row.setSpacing(Space.HAIR + Size.LINE)
-                row.addWidget(_Swatch(self._appearance, part.ink, hatched=part.hatched))
+                row.addWidget(_Swatch(self._appearance, part))
                 value = label("", "small")
                 row.addWidget(value)
                 self._legend.addWidget(entry)

@@ -124,9 +124,9 @@ class ModelCard(QFrame):
         model = self.model
         self._buttons: dict[str, QWidget] = {}
         for action, text, kind in (
-            ("chat", tr("Chat"), "primary"),
-            ("load", tr("Load"), ""),
-            ("unload", tr("Unload"), ""),
+            ("unload", tr("Unload"), "quiet"),
+            ("load", tr("Load"), "quiet"),
+            ("chat", tr("Chat"), ""),
         ):
             button = push_button(text, partial(self.wanted.emit, model.id, action), kind=kind)
             button.setAccessibleName(f"{text}: {model.name}")
@@ -201,6 +201,7 @@ class ModelCard(QFrame):
         self._verdict.setText("  ·  ".join(part for part in parts if part))
         self._verdict.setAccessibleDescription(plan.reason)
         set_tone(self._verdict, look.tone if not can_load(plan) else "")
+        self._verdict.setToolTip(plan.problem or plan.reason)
         self._tint()
 
     def _tint(self) -> None:
@@ -234,7 +235,12 @@ class ModelCard(QFrame):
         self._bar.setValue(percent)
         usable = not self.model.problem and self.model.kind == "chat"
         loadable = not self.model.problem and self.model.kind != "projector"
-        self._buttons["chat"].setVisible(usable and state in ("", "ready"))
+        chat = self._buttons["chat"]
+        chat.setVisible(usable and state in ("", "ready"))
+        if chat.property("kind") != (kind := "primary" if state == "ready" else ""):
+            chat.setProperty("kind", kind)
+            chat.style().unpolish(chat)
+            chat.style().polish(chat)
         self._buttons["load"].setVisible(loadable and state in ("", "failed"))
         self._buttons["unload"].setVisible(state in ("ready", "failed", "loading", "restarting"))
         self._buttons["plan"].setVisible(loadable)

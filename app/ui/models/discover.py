@@ -1,6 +1,7 @@
 """The tab that finds models: a search of the hub, and picks that came with the program and need no network."""
 
 import re
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -11,6 +12,7 @@ from app.call import Call
 from app.context import AppContext
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
+from app.ui.controls.gradual import Gradual
 from app.ui.controls.labels import label
 from app.ui.controls.states import EmptyState, Message, Waiting
 from app.ui.models.entry_card import EntryCard
@@ -25,6 +27,9 @@ SEARCH_AFTER_MS = 350
 
 MAX_SHOWN = 300
 """Most entries kept in the list; then a more exact search helps better than more rows."""
+
+MAX_EMPTY_PAGES = 4
+"""Pages of which a filter left nothing that are passed over by themselves."""
 
 SIZES = (0, 4_000_000_000, 9_000_000_000, 16_000_000_000, 36_000_000_000, 80_000_000_000)
 """Most parameters of the filter; 0 is any."""
@@ -55,7 +60,10 @@ class DiscoverView(QWidget):
         self._cursor = ""
         self._entries: list[HubEntry] = []
         self._has_begun = False
-        self._has_picks = False
+        self._picked: set[str] = set()
+        self._n_empty = 0
+        self._build = Gradual(self)
+        self._build_picks = Gradual(self)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         area = ScrolledColumn()
@@ -72,16 +80,18 @@ class DiscoverView(QWidget):
         self._picks = QVBoxLayout()
         self._picks.setSpacing(Space.XS)
         self._list_title = label(tr("Popular at the moment"), "heading")
-        self._list = QVBoxLayout()
+        self._holder = QWidget()
+        self._list = QVBoxLayout(self._holder)
+        self._list.setContentsMargins(0, 0, 0, 0)
         self._list.setSpacing(Space.XS)
+        self._waiting = Waiting()
         area.column.addWidget(self._picks_title)
         area.column.addWidget(self._picks_note)
         area.column.addLayout(self._picks)
         area.column.addSpacing(Space.XS)
         area.column.addWidget(self._list_title)
-        area.column.addLayout(self._list)
-        self._waiting = Waiting()
         area.column.addWidget(self._waiting)
+        area.column.addWidget(self._holder)
         self._empty = EmptyState(appearance, "search")
         area.column.addWidget(self._empty)
         self._more = push_button(tr("Show more"), self._search_more)
@@ -187,6 +197,7 @@ class DiscoverView(QWidget):
         self._empty.hide()
         self._more.hide()
         self._waiting.start(tr("Asking the hub…"))
+        self._holder.setEnabled(is_more)
         self._call = self._models.search(request, partial(self._show_page, is_more), failed=self._show_failure)
         self._show_sections()
 
@@ -194,23 +205,28 @@ class DiscoverView(QWidget):
 
     def _show_picks(self, page: HubPage) -> None:
         clear_layout(self._picks)
-        for entry in page.entries:
-            self._picks.addWidget(self._card(entry))
-        self._has_picks = bool(page.entries)
+        self._picked = {entry.repo for entry in page.entries}
+        self._build_picks.run(self._cards(self._picks, list(page.entries)), self._show_sections)
         self._show_sections()
 
     def _show_page(self, is_more: bool, page: HubPage) -> None:
         self._call = None
         self._waiting.stop()
         if not is_more:
+            self._build.stop()
             clear_layout(self._list)
             self._entries = []
-        room = MAX_SHOWN - len(self._entries)
-        for entry in page.entries[:room]:
-            self._entries.append(entry)
-            self._list.addWidget(self._card(entry))
+        self._holder.setEnabled(True)
+        hidden = set() if self.is_searching else self._picked
+        fresh = [entry for entry in page.entries if entry.repo not in hidden][: MAX_SHOWN - len(self._entries)]
+        self._entries += fresh
+        self._build.run(self._cards(self._list, fresh))
         self._cursor = page.cursor
-        self._more.setVisible(bool(page.cursor) and len(self._entries) < MAX_SHOWN)
+        self._n_empty = 0 if fresh else self._n_empty + 1
+        if not fresh and page.cursor and self._n_empty < MAX_EMPTY_PAGES:
+            self._search_more()  # the filter left nothing of this page; the next one may have some
+            return
+        self._more.setVisible(bool(page.cursor) and bool(self._entries) and len(self._entries) < MAX_SHOWN)
         if page.offline:
             text = tr("{why} Only the models that Deskside knows by itself are shown.").format(why=page.offline)
             self._message.say("warning", text, tr("Try again"), self.search)
@@ -226,13 +242,15 @@ class DiscoverView(QWidget):
     def _show_failure(self, failure: Failure) -> None:
         self._call = None
         self._waiting.stop()
+        self._holder.setEnabled(True)
+        self._build.stop()
         clear_layout(self._list)
         self._entries = []
         self._message.say_failure(failure, tr("Try again"), self.search)
         self._show_sections()
 
     def _show_sections(self) -> None:
-        picks = self._has_picks and not self.is_searching
+        picks = bool(self._picked) and not self.is_searching
         self._picks_title.setVisible(picks)
         self._picks_note.setVisible(picks)
         for at in range(self._picks.count()):
@@ -241,12 +259,14 @@ class DiscoverView(QWidget):
             if widget is not None:
                 widget.setVisible(picks)
         self._list_title.setText(tr("Results") if self.is_searching else tr("Popular at the moment"))
-        self._list_title.setVisible(bool(self._entries))
+        self._list_title.setVisible(bool(self._entries) or (self.is_searching and self._call is not None))
 
-    def _card(self, entry: HubEntry) -> EntryCard:
-        card = EntryCard(entry)
-        card.clicked.connect(lambda _checked=False, repo=entry.repo: self.opened.emit(repo))
-        return card
+    def _cards(self, column: QVBoxLayout, entries: list[HubEntry]) -> Iterator[None]:
+        for entry in entries:
+            card = EntryCard(entry)
+            card.clicked.connect(lambda _checked=False, repo=entry.repo: self.opened.emit(repo))
+            column.addWidget(card)
+            yield
 
     def clear(self) -> None:
         """Show the picks again."""

@@ -33,9 +33,9 @@ class FolderCard(Card):
         path = ElidedLabel(folder.path, "strong", mode=Qt.TextElideMode.ElideMiddle)
         top.addWidget(path)
         if folder.is_main:
-            top.addWidget(label(tr("Downloads go here"), "tag-accent"))
+            top.addWidget(label(tr("Downloads go here"), "tag-accent"), 0, Qt.AlignmentFlag.AlignVCenter)
         elif folder.origin not in ("folder", "deskside"):
-            top.addWidget(label(origin_words(folder.origin), "tag"))
+            top.addWidget(label(origin_words(folder.origin), "tag"), 0, Qt.AlignmentFlag.AlignVCenter)
         top.addStretch(1)
         if folder.is_main:
             top.addWidget(push_button(tr("Move…"), page.choose_place))

@@ -1,5 +1,7 @@
 """A model of the hub: which version suits this computer, all versions with their verdicts, and the download."""
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QCheckBox, QVBoxLayout
@@ -8,6 +10,7 @@ from app.call import Call
 from app.context import AppContext
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import TintedButton
+from app.ui.controls.gradual import Gradual
 from app.ui.controls.labels import label
 from app.ui.controls.states import EmptyState, Message, Waiting
 from app.ui.models.entry_card import entry_facts
@@ -56,6 +59,7 @@ class HubPage(SubPage):
         self._judging: Call | None = None
         self._is_stale = False
         self.rows: dict[str, QuantRow] = {}
+        self._build = Gradual(self)
         self._site = TintedButton(appearance, "globe", tr("Open on the hub"), kind="quiet")
         self._site.clicked.connect(lambda _checked=False: self._open_site())
         self._site.hide()
@@ -79,10 +83,7 @@ class HubPage(SubPage):
         self.column.addWidget(self._nothing_fits)
         self._card = self._build_rows()
         self.column.addWidget(self._card)
-        self._options_card = Card(tr("What the verdicts are for"))
         self.controls: PlanControls | None = None
-        self.column.addWidget(self._options_card)
-        self._options_card.hide()
         self._empty = EmptyState(appearance, "models")
         self.column.addWidget(self._empty)
         self.column.addStretch(1)
@@ -109,6 +110,9 @@ class HubPage(SubPage):
         )
         self._judging_text = label("", "small")
         card.head.addWidget(self._judging_text)
+        self._options_place = QVBoxLayout()
+        self._options_place.setContentsMargins(0, Space.XS, 0, Space.S)
+        card.column.addLayout(self._options_place)
         self._rows_column = QVBoxLayout()
         self._rows_column.setSpacing(0)
         card.column.addLayout(self._rows_column)
@@ -128,6 +132,7 @@ class HubPage(SubPage):
 
     def leave(self) -> None:
         self._pause.stop()
+        self._build.stop()
         for call in (self._call, self._judging):
             if call is not None:
                 call.drop()
@@ -172,7 +177,7 @@ class HubPage(SubPage):
         self._fill(model)
         self._judge()
 
-    def _fill(self, model: HubModel) -> None:
+    def _rows(self, model: HubModel) -> Iterator[None]:
         for file in model.files:
             row = QuantRow(file, self.appearance)
             row.download_wanted.connect(self.download)
@@ -180,16 +185,23 @@ class HubPage(SubPage):
             row.downloads_wanted.connect(self.downloads_wanted)
             self.rows[file.name] = row
             self._rows_column.addWidget(row)
+            yield
+
+    def _fill(self, model: HubModel) -> None:
         if model.projectors:
             size = format_bytes(model.projectors[-1].size_bytes)
             self._pictures.setText(tr("Fetch the part that reads pictures as well ({size})").format(size=size))
             self._pictures.show()
         self.controls = PlanControls(self.appearance, model.entry.n_ctx_train, full=False)
         self.controls.changed.connect(self._on_options)
-        self._options_card.column.addWidget(self.controls)
+        self._options_place.addWidget(self.controls)
         self._card.show()
-        self._options_card.show()
+        self._build.run(self._rows(model), self._filled)
+
+    def _filled(self) -> None:
         self._show_states()
+        if self._verdicts is not None:
+            self._show_verdicts(self._verdicts)
 
     def _show_account(self, account: HubAccount) -> None:
         self._account = account
@@ -282,8 +294,8 @@ class HubPage(SubPage):
         else:
             self.recommended.hide()
             if verdicts.rows:
-                text = tr("No version can be recommended for this computer. {rule}").format(rule=verdicts.rule)
-                self._nothing_fits.say("warning", text)
+                text = tr("None of these versions suits this computer. Looked for: {rule}").format(rule=verdicts.rule)
+                self._nothing_fits.say("warning", text, tr("Other models"), self.back_wanted.emit)
         self._show_states()
 
     @staticmethod

@@ -1,5 +1,7 @@
 """The tab of what is on disk: room taken and free, a filter, and a card a model."""
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
@@ -7,15 +9,16 @@ from app.context import AppContext
 from app.plan_watch import Verdicts
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import TintedButton
+from app.ui.controls.gradual import Gradual
 from app.ui.controls.labels import ElidedLabel
 from app.ui.controls.states import EmptyState
 from app.ui.models.card import ModelCard
 from app.ui.models.import_dialog import ImportDialog
 from app.ui.models.words import tr
-from app.ui.pages.base import ScrolledColumn, clear_layout
+from app.ui.pages.base import ScrolledColumn
 from app.ui.theme import Size, Space
 from runtime.messages.api import InstalledModel
-from runtime.messages.library import LibraryState
+from runtime.messages.library import Job, LibraryState
 from runtime.units import format_bytes
 
 SORTS = ("used", "name", "size")
@@ -37,7 +40,7 @@ class InstalledView(QWidget):
         self._appearance = appearance
         self._verdicts = verdicts
         self._cards: dict[str, ModelCard] = {}
-        self._shown: tuple[InstalledModel, ...] = ()
+        self._build = Gradual(self)
         self._room: LibraryState | None = None
         self._is_asking = False
         outer = QVBoxLayout(self)
@@ -115,17 +118,33 @@ class InstalledView(QWidget):
     # --- the list
 
     def _rebuild(self) -> None:
-        clear_layout(self._list)
-        self._cards = {}
-        for model in self._sorted():
-            card = ModelCard(model, self._appearance)
-            card.wanted.connect(self.wanted)
-            card.show_plan(self._verdicts.plan(model.id))
-            self._cards[model.id] = card
-            self._list.addWidget(card)
-        self._show_loaded()
-        self._show_jobs()
+        """Cards of models that did not change are kept; new ones are made a few at a time."""
+        models = self._sorted()
+        wanted = {model.id: model for model in models}
+        for model_id, card in list(self._cards.items()):
+            if wanted.get(model_id) != card.model:
+                del self._cards[model_id]
+                card.hide()
+                card.deleteLater()
+        self._build.run(self._place(models), self._show_filtered)
         self._show_filtered()
+
+    def _place(self, models: list[InstalledModel]) -> Iterator[None]:
+        jobs = self._running_jobs()
+        for at, model in enumerate(models):
+            card = self._cards.get(model.id)
+            if card is None:
+                card = ModelCard(model, self._appearance)
+                card.wanted.connect(self.wanted)
+                card.show_plan(self._verdicts.plan(model.id))
+                card.show_loaded(self._link.model(model.id))
+                card.show_job(jobs.get(model.id))
+                card.setVisible(self._is_wanted(model))
+                self._cards[model.id] = card
+            item = self._list.itemAt(at)
+            if item is None or item.widget() is not card:
+                self._list.insertWidget(at, card)
+            yield
 
     def _sorted(self) -> list[InstalledModel]:
         order = self._sort.currentData()
@@ -140,8 +159,11 @@ class InstalledView(QWidget):
         for model_id, card in self._cards.items():
             card.show_loaded(self._link.model(model_id))
 
+    def _running_jobs(self) -> dict[str, Job]:
+        return {job.model: job for job in self._link.jobs if job.state == "running" and job.model}
+
     def _show_jobs(self) -> None:
-        running = {job.model: job for job in self._link.jobs if job.state == "running" and job.model}
+        running = self._running_jobs()
         for model_id, card in self._cards.items():
             card.show_job(running.get(model_id))
 
@@ -150,20 +172,18 @@ class InstalledView(QWidget):
         if card is not None:
             card.show_plan(self._verdicts.plan(model_id))
 
+    def _is_wanted(self, model: InstalledModel) -> bool:
+        hay = f"{model.name} {model.publisher} {model.quantization} {model.architecture}".casefold()
+        words = self._filter.text().casefold().split()
+        return model.id not in self._context.removals.pending and all(word in hay for word in words)
+
     def _show_filtered(self) -> None:
-        wanted = self._filter.text().casefold().split()
-        pending = self._context.removals.pending
-        shown = 0
         for card in self._cards.values():
-            model = card.model
-            hay = f"{model.name} {model.publisher} {model.quantization} {model.architecture}".casefold()
-            fits = model.id not in pending and all(word in hay for word in wanted)
-            card.setVisible(fits)
-            shown += fits
+            card.setVisible(self._is_wanted(card.model))
         self._show_summary()
-        if shown:
+        if any(self._is_wanted(model) for model in self._link.installed):
             self._empty.hide()
-        elif not self._link.is_connected and not self._cards:
+        elif not self._link.is_connected and not self._link.installed:
             self._empty.say(tr("Starting"), tr("The engine is starting; the models appear in a moment."))
         elif not self._link.installed:
             self._empty.say(
@@ -175,7 +195,7 @@ class InstalledView(QWidget):
                 tr("Discover models"),
                 self.discover_wanted.emit,
             )
-        elif wanted:
+        elif self._filter.text().strip():
             self._empty.say(
                 tr("Nothing found"), tr("No model has these words in its name."), tr("Show all"), self._filter.clear
             )

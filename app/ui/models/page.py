@@ -18,6 +18,7 @@ from app.ui.models.installed import InstalledView
 from app.ui.models.sub_page import SubPage
 from app.ui.models.transfers import TransfersView
 from app.ui.models.words import tr
+from app.ui.pages.base import centred
 from app.ui.theme import Space
 from runtime.messages.api import InstalledModel
 
@@ -64,7 +65,7 @@ class ModelsPage(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         head = QHBoxLayout()
-        head.setContentsMargins(Space.XL, Space.L, Space.XL, 0)
+        head.setContentsMargins(0, Space.L, 0, 0)
         head.setSpacing(Space.HAIR)
         head.addWidget(label(tr("Models"), "title"))
         head.addSpacing(Space.M)
@@ -78,7 +79,7 @@ class ModelsPage(QWidget):
             self._buttons[name] = tab
             head.addWidget(tab)
         head.addStretch(1)
-        column.addLayout(head)
+        column.addLayout(centred(head))
         self._tabs = QStackedWidget()
         self.installed = InstalledView(self._context, self._appearance, self.verdicts)
         self.discover = DiscoverView(self._context, self._appearance)
@@ -112,6 +113,7 @@ class ModelsPage(QWidget):
         while self._covers:
             self.go_back()
         self._tabs.setCurrentWidget(self._views[name])
+        self._watch()
         self._buttons[name].setChecked(True)
         if name == "discover":
             self.discover.begin()
@@ -123,7 +125,8 @@ class ModelsPage(QWidget):
         button.setText(tr("Downloads ({n})").format(n=n) if n else tr("Downloads"))
 
     def _watch(self) -> None:
-        self.verdicts.set_watched(self.isVisible())
+        self.verdicts.set_watched(self.isVisible() and self.tab == "installed")
+        self._context.arrivals.set_watched(self.isVisible() and self.tab == "downloads" and not self._covers)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -133,6 +136,7 @@ class ModelsPage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self.verdicts.set_watched(False)
+        self._context.arrivals.set_watched(False)
 
     # --- what opens over the tabs
 
@@ -148,7 +152,7 @@ class ModelsPage(QWidget):
         self._covers.append(page)
         self._stack.addWidget(page)
         self._stack.setCurrentWidget(page)
-        page.back.setFocus(Qt.FocusReason.OtherFocusReason)
+        page.area.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def go_back(self) -> None:
         """Leave the page that covers the tabs."""

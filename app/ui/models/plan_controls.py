@@ -61,7 +61,10 @@ class NumberRow(QWidget):
     edited = Signal(object)
     """The new value; `None` is automatic."""
 
-    def __init__(self, title: str, text: str, stops: tuple[int, ...], high: int, *, low: int = 0) -> None:
+    def __init__(
+        self, title: str, text: str, stops: tuple[int, ...], high: int, *, low: int = 0, brief: bool = False
+    ) -> None:
+        """`brief` leaves the sentence to the tooltip."""
         super().__init__()
         self._stops = stops
         self._is_showing = False
@@ -94,7 +97,10 @@ class NumberRow(QWidget):
         self.slider.setPageStep(1)
         self.slider.valueChanged.connect(self._on_slider)
         column.addWidget(self.slider)
-        column.addWidget(label(text, "small", wrap=True))
+        if brief:
+            self.setToolTip(text)
+        else:
+            column.addWidget(label(text, "small", wrap=True))
         self.set_stops(stops)
 
     def set_stops(self, stops: tuple[int, ...]) -> None:
@@ -153,20 +159,13 @@ class PlanControls(QWidget):
             context_stops(n_ctx_train or 131_072),
             MOST_TOKENS,
             low=256,
+            brief=not full,
         )
         self.context.edited.connect(lambda value: self._set(n_ctx=value))
-        column.addWidget(self.context)
         self.cache = _Combo()
-        self.cache.setFixedWidth(Size.CHOICE_W)
         self._fill_cache()
         self.cache.activated.connect(self._on_cache)
-        column.addWidget(
-            SettingRow(
-                tr("Memory of the conversation"),
-                tr("In a smaller number format twice or four times as much fits (KV cache type)."),
-                self.cache,
-            )
-        )
+        column.addLayout(self._build_beside() if not full else self._build_below())
         self.layers = NumberRow(
             tr("Layers on GPU"),
             tr("The more of the model is on the graphics processor, the faster it answers."),
@@ -191,6 +190,36 @@ class PlanControls(QWidget):
         if full:
             self._fold = self._build_expert()
             column.addWidget(self._fold)
+
+    def _build_below(self) -> QVBoxLayout:
+        column = QVBoxLayout()
+        column.setSpacing(Space.M)
+        column.addWidget(self.context)
+        self.cache.setFixedWidth(Size.CHOICE_W)
+        column.addWidget(SettingRow(tr("Memory of the conversation"), self._cache_text(), self.cache, tone="strong"))
+        return column
+
+    def _build_beside(self) -> QHBoxLayout:
+        """Both in one line, so that the rows they judge stay in sight."""
+        row = QHBoxLayout()
+        row.setSpacing(Space.L)
+        row.addWidget(self.context, 3)
+        right = QVBoxLayout()
+        right.setSpacing(Size.FOCUS)
+        title = label(tr("Memory of the conversation"), "strong")
+        title.setBuddy(self.cache)
+        right.addWidget(title)
+        self.cache.setAccessibleName(title.text())
+        self.cache.setAccessibleDescription(self._cache_text())
+        self.cache.setToolTip(self._cache_text())
+        self.cache.setMinimumWidth(Size.SIDE_MIN_W)
+        right.addWidget(self.cache)
+        row.addLayout(right, 2)
+        return row
+
+    @staticmethod
+    def _cache_text() -> str:
+        return tr("In a smaller number format twice or four times as much fits (KV cache type).")
 
     def _fill_cache(self) -> None:
         for text, value in (
@@ -278,7 +307,7 @@ class PlanControls(QWidget):
             self.layers.show_value(options.n_gpu_layers, plan.n_layer_gpu, note)
             self.slots.show_value(options.n_parallel, resolved.n_parallel)
         for name, row in self._rows.items():
-            row.set_value(getattr(options, name))
+            row.set_value(getattr(options, name), getattr(resolved, name, None) if row.spec.optional else None)
         if self._full:
             self._mmap.setChecked(options.use_mmap)
             self._draft.setCurrentIndex(max(0, self._draft.findData(options.draft_model)))

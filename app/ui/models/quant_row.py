@@ -3,13 +3,13 @@
 import msgspec
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
 
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, push_button
 from app.ui.controls.labels import ElidedLabel, label, set_tone
 from app.ui.models.bars import PlanBars
-from app.ui.models.words import can_load, download_words, quality_words, speed_range, speed_words, tr, verdict_look
+from app.ui.models.words import can_load, quality_words, speed_line, tr, verdict_look
 from app.ui.theme import Size, Space
 from runtime.messages.fit import MemoryPlan
 from runtime.messages.library import Download, HubFile, QuantVerdict
@@ -75,11 +75,25 @@ class QuantRow(QFrame):
         self.button.setFixedWidth(Size.BUTTON_W)
         row.addWidget(self.button, 0, Qt.AlignmentFlag.AlignVCenter)
         outer.addLayout(row)
+        self._bar = QProgressBar()
+        self._bar.setTextVisible(False)
+        self._bar.setAccessibleName(tr("Progress of {name}").format(name=self.title))
+        self._bar.hide()
+        outer.addWidget(self._bar)
         self._detail: QWidget | None = None
         self._bars: PlanBars | None = None
         self._outer = outer
         appearance.changed.connect(self._tint)
         self._show_button()
+
+    @property
+    def _is_coming(self) -> bool:
+        download = self._download
+        return (
+            not self.file.installed_id
+            and download is not None
+            and download.state in ("running", "queued", "paused", "verifying")
+        )
 
     @property
     def title(self) -> str:
@@ -145,9 +159,7 @@ class QuantRow(QFrame):
         self._sentence.setText(plan.sentence)
         set_tone(self._sentence, look.tone if not can_load(plan) else "")
         speed = plan.speed if can_load(plan) else None
-        self._speed.setText(
-            f"{speed_words(speed.generation_tps)}, {speed_range(speed)}" if speed is not None else plan.reason
-        )
+        self._speed.setText(speed_line(speed) if speed is not None else plan.problem or plan.reason)
         self._star.setVisible(verdict.recommended)
         self.setAccessibleDescription(f"{plan.sentence}. {self._speed.text()}. {verdict.reason}")
         self._tint()
@@ -177,19 +189,28 @@ class QuantRow(QFrame):
         self.button.setEnabled(True)
         if self.file.installed_id:
             text = tr("Chat")
-        elif download is not None and download.state in ("running", "queued", "paused", "verifying"):
+        elif download is not None and self._is_coming:
             share = download.done_bytes / download.size_bytes if download.size_bytes else 0.0
-            text = f"{share:.0%}" if download.state == "running" else download_words(download.state).split(" ")[0]
+            self._bar.setValue(round(100 * share))
+            text = tr("{percent} %").format(percent=round(100 * share))
+            if download.state in ("paused", "queued"):
+                text = tr("Paused") if download.state == "paused" else tr("Waiting")
         else:
             text = tr("Download")
             self.button.setEnabled(self._plan is None or self._plan.verdict != "unsupported")
+        self._bar.setVisible(self._is_coming)
+        kind = "" if self._plan is None or can_load(self._plan) or self._is_coming else "quiet"
+        if (self.button.property("kind") or "") != kind:
+            self.button.setProperty("kind", kind)
+            self.button.style().unpolish(self.button)
+            self.button.style().polish(self.button)
         self.button.setText(text)
         self.button.setAccessibleName(f"{text}: {self.title}")
 
     def _press(self) -> None:
         if self.file.installed_id:
             self.chat_wanted.emit(self.file.installed_id)
-        elif self._download is not None and self._download.state in ("running", "queued", "paused", "verifying"):
+        elif self._is_coming:
             self.downloads_wanted.emit()
         else:
             self.download_wanted.emit(self.file.name)

@@ -7,7 +7,7 @@ from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton
 from app.ui.controls.labels import ElidedLabel
 from app.ui.models.words import tr
-from app.ui.pages.base import ScrolledColumn
+from app.ui.pages.base import ScrolledColumn, centred
 from app.ui.theme import Size, Space
 
 
@@ -25,18 +25,16 @@ class SubPage(QWidget):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         self.head = QHBoxLayout()
-        self.head.setContentsMargins(Space.L, Space.S, Space.XL, Space.S)
+        self.head.setContentsMargins(0, Space.M, 0, Space.HAIR)
         self.head.setSpacing(Space.XS)
-        self.back = IconButton(appearance, "chevron-left", tr("Back"), show_text=True, size=Size.ICON)
-        self.back.setToolTip(tr("Back (Esc)"))
+        self.back = IconButton(appearance, "chevron-left", tr("Back (Esc)"), size=Size.ICON_L)
         self.back.clicked.connect(lambda _checked=False: self.back_wanted.emit())
         self.head.addWidget(self.back)
         self.title = ElidedLabel(title, "title")
         self.head.addWidget(self.title, 1)
-        outer.addLayout(self.head)
+        outer.addLayout(centred(self.head))
         self.area = ScrolledColumn()
         self.column = self.area.column
-        self.column.parentWidget()
         outer.addWidget(self.area, 1)
         self.intro = ElidedLabel(text, "muted")
         self.intro.setVisible(bool(text))

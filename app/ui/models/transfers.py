@@ -22,6 +22,9 @@ STALLED_S = 5.0
 
 BAR_STEPS = 1000
 
+ORDER = {"running": 0, "verifying": 0, "failed": 1, "paused": 2, "queued": 3, "done": 4}
+"""What moves stands on top, what needs a hand comes next; the newest first within each."""
+
 
 def download_line(download: Download) -> str:
     """`1.2 of 5.0 GB  ·  24.6 MB a second  ·  2 min 31 s left`."""
@@ -228,7 +231,8 @@ class TransfersView(QWidget):
         self._show()
 
     def _show(self) -> None:
-        downloads = self._link.downloads[::-1]
+        downloads = list(self._link.downloads[::-1])
+        downloads.sort(key=lambda one: ORDER[one.state])
         jobs = self._link.jobs[::-1]
         if [one.id for one in downloads] != list(self._downloads):
             self._rebuild_downloads(downloads)
@@ -250,14 +254,14 @@ class TransfersView(QWidget):
                 self.discover_wanted.emit,
             )
 
-    def _show_summary(self, downloads: tuple[Download, ...]) -> None:
+    def _show_summary(self, downloads: list[Download]) -> None:
         running = [one for one in downloads if one.state == "running"]
         speed = sum(one.speed_bps for one in running)
         text = tr("{n} running, {speed} a second together").format(n=len(running), speed=format_bytes(speed))
         self._summary.setText(text if len(running) > 1 else "")
         self._clear.setVisible(any(one.state == "done" for one in downloads))
 
-    def _rebuild_downloads(self, downloads: tuple[Download, ...]) -> None:
+    def _rebuild_downloads(self, downloads: list[Download]) -> None:
         """Rows are kept, so that the focus stays on the button a person just used."""
         rows, before = {}, self._downloads
         for at, one in enumerate(downloads):

@@ -8,7 +8,7 @@ from app.ui.controls.labels import label, set_tone
 from app.ui.models.words import can_load, speed_basis, speed_line, tr, verdict_look
 from app.ui.theme import Size, Space
 from runtime.messages.fit import MemoryPlan
-from runtime.units import format_bytes, format_speed
+from runtime.units import format_speed
 
 
 class VerdictLine(QFrame):
@@ -62,7 +62,7 @@ class VerdictLine(QFrame):
     def _show_speed(self, plan: MemoryPlan) -> None:
         speed = plan.speed
         if speed is None or not can_load(plan):
-            self.speed.setText(tr("Needs {size} in all.").format(size=format_bytes(plan.needed_bytes)))
+            self.speed.hide()
             return
         parts = [
             f"{speed_line(speed)}.",
@@ -70,6 +70,7 @@ class VerdictLine(QFrame):
             speed_basis(speed),
         ]
         self.speed.setText(" ".join(parts))
+        self.speed.show()
 
     def set_busy(self, busy: bool) -> None:
         """The exact figures are still to come."""

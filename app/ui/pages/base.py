@@ -7,6 +7,20 @@ from app.ui.controls.labels import label
 from app.ui.theme import Size, Space
 
 
+def centred(content: QWidget | QLayout) -> QHBoxLayout:
+    """What is as wide as a page's column, in the middle of what is wide."""
+    holder = content if isinstance(content, QWidget) else QWidget()
+    if isinstance(content, QLayout):
+        holder.setLayout(content)
+    holder.setMaximumWidth(Size.PAGE_MAX_W)
+    row = QHBoxLayout()
+    row.setContentsMargins(Space.XL, 0, Space.XL, 0)
+    row.addStretch(1)
+    row.addWidget(holder, 1000)
+    row.addStretch(1)
+    return row
+
+
 class ScrolledColumn(QScrollArea):
     """A scrolled column of bounded width, in the middle of what is wide."""
 
@@ -18,15 +32,9 @@ class ScrolledColumn(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         inside = QWidget()
         inside.setProperty("role", "scrolled")
-        row = QHBoxLayout(inside)
-        row.setContentsMargins(Space.XL, Space.L, Space.XL, Space.XL)
-        holder = QWidget()
-        holder.setMaximumWidth(Size.PAGE_MAX_W)
-        row.addStretch(1)
-        row.addWidget(holder, 1000)
-        row.addStretch(1)
-        self.column = QVBoxLayout(holder)
-        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column = QVBoxLayout()
+        self.column.setContentsMargins(0, Space.L, 0, Space.XL)
+        inside.setLayout(centred(self.column))
         self.column.setSpacing(Space.M)
         self.setWidget(inside)
 
@@ -75,14 +83,15 @@ class Card(QFrame):
 class SettingRow(QWidget):
     """A title with a sentence at the left, one control at the right."""
 
-    def __init__(self, title: str, text: str, control: QWidget) -> None:
+    def __init__(self, title: str, text: str, control: QWidget, *, tone: str = "") -> None:
+        """`tone` is that of the title."""
         super().__init__()
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(Space.M)
         words = QVBoxLayout()
         words.setSpacing(Size.FOCUS)
-        name = label(title)
+        name = label(title, tone)
         name.setBuddy(control)
         words.addWidget(name)
         self.text = label(text, "small", wrap=True)

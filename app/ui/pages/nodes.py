@@ -1,6 +1,6 @@
 """Other computers that lend their memory: a list with their state, adding and removing one."""
 
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout
 
 from app.context import AppContext
@@ -109,7 +109,8 @@ class NodesCard(Card):
             "unreachable": tr("Not reachable"),
             "too_old": tr("Another version"),
         }
-        row.addWidget(label(words[node.state], "tag-accent" if node.state == "reachable" else "tag-amber"))
+        tag = label(words[node.state], "tag-accent" if node.state == "reachable" else "tag-amber")
+        row.addWidget(tag, 0, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(ElidedLabel(node_line(node), "small"), 1)
         remove = IconButton(self._appearance, "close", tr("Remove {address}").format(address=node.address))
         remove.clicked.connect(lambda _checked=False: self._remove(node.address))

@@ -147,13 +147,18 @@ class HubCard(Card):
         super().__init__(tr("Model hub"))
         self._models = context.models
         self._link = context.link
-        self._account: HubAccount | None = None
         self._options: ModelsOptions | None = None
         self._text = label("", "", wrap=True)
-        self.column.addWidget(self._text)
+        self._leave = push_button(tr("Sign out"), self._sign_out)
+        self._leave.hide()
+        head = QHBoxLayout()
+        head.setSpacing(Space.XS)
+        head.addWidget(self._text, 1)
+        head.addWidget(self._leave)
+        self.column.addLayout(head)
         row = QHBoxLayout()
         row.setSpacing(Space.XS)
-        self.button = push_button(tr("Sign in"), self._press)
+        self.button = push_button(tr("Sign in"), self.sign_in)
         self.token = QLineEdit()
         self.token.setEchoMode(QLineEdit.EchoMode.Password)
         self.token.setPlaceholderText(tr("Access token"))
@@ -192,11 +197,8 @@ class HubCard(Card):
             self._models.account(self._show, failed=self._failed)
             self._models.options(self._show_options, failed=lambda _failure: None)
 
-    def _press(self) -> None:
-        if self._account is not None and self._account.signed_in:
-            self._models.sign_in("", self._show, failed=self._failed)
-        else:
-            self.sign_in()
+    def _sign_out(self) -> None:
+        self._models.sign_in("", self._show, failed=self._failed)
 
     def sign_in(self) -> None:
         """Sign in with the token that was typed."""
@@ -207,17 +209,16 @@ class HubCard(Card):
             self._models.sign_in(token, self._show, failed=self._failed)
 
     def _show(self, account: HubAccount) -> None:
-        self._account = account
         self.setEnabled(True)
         if account.signed_in:
             self._text.setText(tr("Signed in as {name} at {hub}.").format(name=account.name, hub=account.endpoint))
             self.token.clear()
         else:
             self._text.setText(tr("Not signed in at {hub}. Most models need no account.").format(hub=account.endpoint))
-        self.token.setVisible(not account.signed_in)
-        self._note.setVisible(not account.signed_in)
-        self.button.setText(tr("Sign out") if account.signed_in else tr("Sign in"))
-        self.button.setEnabled(account.signed_in or bool(self.token.text().strip()))
+        for widget in (self.token, self._note, self.button):
+            widget.setVisible(not account.signed_in)
+        self._leave.setVisible(account.signed_in)
+        self.button.setEnabled(bool(self.token.text().strip()))
         if account.problem:
             self.message.say("error", account.problem)
         else:
