@@ -20,8 +20,8 @@ class LlamaBackend:
         self._kind: MemoryKind = loaded.memory_kind
         resolved = loaded.resolved
         self._arrays = BatchArrays(resolved.n_batch)
-        self.n_outputs_max = resolved.n_seq_max
-        self.logits = LogitRows(loaded.vocab.n_tokens, resolved.n_seq_max)
+        self.n_outputs_max = resolved.n_outputs_max or resolved.n_seq_max
+        self.logits = LogitRows(loaded.vocab.n_tokens, self.n_outputs_max)
         self.abort = loaded.abort
 
     @property

@@ -307,7 +307,7 @@ def _make_context(
     loaded.resolved = resolved
     loaded.options = options
     loaded.memory_kind = _memory_kind(model)
-    loaded.has_memory = not resolved.embeddings
+    loaded.has_memory = not resolved.embeddings and bool(native.get_memory(context))
     return loaded, shape
 
 

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.errors import BadRequest, ModelLoadFailed
+from runtime.errors import BadRequest, BugFault, ModelLoadFailed
 from runtime.fit.context_memory import is_quantized
 from runtime.messages.load import ResolvedLoad
 from runtime.worker import ggml, native
@@ -84,7 +84,10 @@ def context_params(resolved: ResolvedLoad) -> Any:  # noqa: ANN401 - a C struct
 
     Raises:
         BadRequest: a V cache below f16 with flash attention off, which llama.cpp cannot do.
+        BugFault: fewer rows of logits than sequences, at which llama.cpp would end the process.
     """
+    if 0 < resolved.n_outputs_max < resolved.n_seq_max:
+        raise BugFault(f"{resolved.n_outputs_max} rows of logits were planned for {resolved.n_seq_max} sequences")
     if resolved.flash_attn == "off" and is_quantized(resolved.type_v):
         raise BadRequest(f"A V cache of type {resolved.type_v} needs flash attention.", param="type_v")
     params = native.context_default_params()

@@ -55,17 +55,14 @@ def _load(request: DryRun) -> Measured:
     model = load_model(Path(request.path), LoadOptions(), lambda _stage, _fraction: None, request.resolved)
     measured = Measured(model.facts.memory, model.facts.n_layer_on)
     if request.projector:
-        device, size_bytes = _projector(request, model.model)
-        parts = [
-            msgspec.structs.replace(part, projector_bytes=size_bytes if part.device == device else 0)
-            for part in measured.memory
-        ]
+        sizes = _projector(request, model.model)
+        parts = [msgspec.structs.replace(part, projector_bytes=sizes.get(part.device, 0)) for part in measured.memory]
         measured = msgspec.structs.replace(measured, memory=tuple(parts))
     model.close()
     return measured
 
 
-def _projector(request: DryRun, text_model: int) -> tuple[str, int]:
+def _projector(request: DryRun, text_model: int) -> dict[str, int]:
     import re
 
     from llama_cpp import mtmd_cpp
@@ -86,10 +83,15 @@ def _projector(request: DryRun, text_model: int) -> tuple[str, int]:
     if not context:
         raise SystemExit(f"llama.cpp refused the projector: {text[-500:]}")
     mtmd_cpp.mtmd_free(context)
-    sizes = re.findall(r"(?:model size: +|compute buffer size = +)([\d.]+) MiB", text)
-    assert len(sizes) >= 2, text
     device = request.resolved.devices[0] if params.use_gpu else CPU
-    return device, int(sum(float(size) for size in sizes) * 1024 * 1024)
+    weights = re.findall(r"model size: +([\d.]+) MiB", text)
+    buffers = re.findall(r": +(\S+) compute buffer size = +([\d.]+) MiB", text)
+    assert len(weights) == 1, text
+    assert buffers, text
+    found = {device: float(weights[0])}
+    for name, size in buffers:
+        found[name] = found.get(name, 0.0) + float(size)
+    return {name: int(size * 1024 * 1024) for name, size in found.items()}
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from runtime.errors import BadRequest, ModelLoadFailed
+from runtime.errors import BadRequest, BugFault, ModelLoadFailed
 from runtime.messages.load import ResolvedLoad, TensorOverride
 from runtime.worker.devices import list_devices
 from runtime.worker.parameters import LoadParameters, context_params
@@ -43,6 +43,12 @@ def test_when_an_encoder_is_loaded_then_every_token_gives_a_vector() -> None:
 def test_when_a_small_v_cache_meets_no_flash_attention_then_it_is_refused() -> None:
     with pytest.raises(BadRequest, match="flash attention"):
         context_params(changed(type_v="q8_0", flash_attn="off"))
+
+
+def test_when_fewer_rows_of_logits_than_sequences_are_planned_then_it_is_refused_before_llama_cpp_aborts() -> None:
+    with pytest.raises(BugFault, match="4 rows"):
+        context_params(changed(n_outputs_max=4))
+    assert context_params(changed(n_outputs_max=0)).n_outputs_max == 0
 
 
 def test_when_only_the_processor_computes_then_no_device_is_offered() -> None:
