@@ -162,6 +162,9 @@ def test_with_more_free_memory_a_plan_is_never_worse(
     options = LoadOptions(n_ctx=2048)
     before = plan_by_formula(PlanInputs("m", shape, options, where))
     after = plan_by_formula(PlanInputs("m", shape, options, _with_more(where, which, int(more_gib * GIB))))
+    if before.resolved.nodes and not after.resolved.nodes:
+        assert after.verdict != "too_large"  # this machine's own memory does now, and nodes come last
+        return
     assert QUALITY[after.verdict] >= QUALITY[before.verdict]
     if before.verdict == after.verdict == "partial" and before.resolved.nodes == after.resolved.nodes:
         assert after.n_layer_gpu >= before.n_layer_gpu
@@ -176,6 +179,9 @@ def test_with_more_free_memory_an_automatic_context_is_never_shorter_on_the_same
 ) -> None:
     before = plan_by_formula(PlanInputs("m", shape, LoadOptions(), where))
     after = plan_by_formula(PlanInputs("m", shape, LoadOptions(), _with_more(where, which, int(more_gib * GIB))))
+    if before.resolved.nodes and not after.resolved.nodes:
+        assert after.verdict != "too_large"  # this machine's own memory does now, and nodes come last
+        return
     assert QUALITY[after.verdict] >= QUALITY[before.verdict]
     if (before.verdict, before.resolved.devices) == (after.verdict, after.resolved.devices) and not shape.is_moe:
         assert after.resolved.n_ctx >= before.resolved.n_ctx
