@@ -85,7 +85,10 @@ class Chooser:
             return [fixed]
         local = self._layouts.by_speed(self._budgets.locals())
         nodes = self._layouts.by_speed(self._budgets.nodes)
-        return [local, *((*local, *nodes[:count]) for count in range(1, len(nodes) + 1))]
+        sets = [local, *((*local, *nodes[:count]) for count in range(1, len(nodes) + 1))]
+        if self._options.n_gpu_layers and not local and nodes:
+            return sets[1:]  # layers were asked for, and only nodes can take them
+        return sets
 
     def _comfort(self, devices: tuple[Budget, ...]) -> int:
         """The context that is enough for an automatic one."""

@@ -250,6 +250,11 @@ def test_when_a_node_is_no_faster_then_it_is_left_alone(planned: Planned) -> Non
     assert made.resolved.devices == ()
 
 
+def test_when_layers_are_asked_for_and_only_a_node_can_take_them_then_it_does(planned: Planned) -> None:
+    made = planned("llama-8b", machine(node(), ram_gib=32), LoadOptions(n_gpu_layers=20))
+    assert (made.n_layer_gpu, made.resolved.nodes) == (20, ("10.0.0.5:50052",))
+
+
 # --- fixed options ----------------------------------------------------------------------------------------
 
 

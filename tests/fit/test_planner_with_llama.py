@@ -42,7 +42,9 @@ def card(probe: ProbeChild, node: NodeChild) -> Callable[[float], ComputeDevice]
     found = next(device for device in probe.devices([node.address]).compute if device.node == node.address)
 
     def sized(gib: float) -> ComputeDevice:
-        return msgspec.structs.replace(found, total_bytes=int(gib * GIB), free_bytes=int(gib * GIB), description="Card")
+        return msgspec.structs.replace(
+            found, total_bytes=int(gib * GIB), free_bytes=int(gib * GIB) - 1, description="Card"
+        )
 
     return sized
 
