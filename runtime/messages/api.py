@@ -55,7 +55,16 @@ from runtime.messages.fit import MemoryPlan, NodeInfo
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.library import Download, Job, Origin
 from runtime.messages.load import DeviceMemory
-from runtime.messages.shared import DeltaKind, FinishReason, Message, ModelFacts, Timings, Usage
+from runtime.messages.shared import (
+    AnswerShape,
+    DeltaKind,
+    FinishReason,
+    Message,
+    ModelFacts,
+    Timings,
+    ToolCallHead,
+    Usage,
+)
 from runtime.options import ApiOptions, GenerateOptions, LoadOptions
 
 ModelKind = Literal["chat", "embedding", "projector", "other"]
@@ -203,6 +212,7 @@ class ChatRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     messages: tuple[Message, ...]
     options: GenerateOptions = GenerateOptions()
     continue_last: bool = False
+    shape: AnswerShape = AnswerShape()
 
 
 class CountRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -279,6 +289,7 @@ class ChatDelta(msgspec.Struct, frozen=True, tag="delta", omit_defaults=True):
     text: str
     choice: int = 0
     n_tokens: int = 0
+    tool_call: ToolCallHead | None = None
 
 
 class ChatFinished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):

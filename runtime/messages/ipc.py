@@ -10,12 +10,14 @@ import msgspec
 from runtime.errors import Failure
 from runtime.messages.load import ResolvedLoad
 from runtime.messages.shared import (
+    AnswerShape,
     DeltaKind,
     FinishReason,
     Message,
     ModelFacts,
     PositionLogprobs,
     Timings,
+    ToolCallHead,
     Usage,
 )
 from runtime.options import GenerateOptions, LoadOptions
@@ -52,6 +54,7 @@ class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     options: GenerateOptions = GenerateOptions()
     from_window: bool = False
     continue_last: bool = False
+    shape: AnswerShape = AnswerShape()
 
 
 class Embed(msgspec.Struct, frozen=True, tag=True):
@@ -142,6 +145,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     text: str
     n_tokens: int = 0
     logprobs: tuple[PositionLogprobs, ...] = ()
+    tool_call: ToolCallHead | None = None
 
 
 class Step(msgspec.Struct, frozen=True, tag=True):

@@ -1,8 +1,9 @@
 """Values that both borders carry: transcript, deltas, usage, timings."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from runtime.messages.load import DeviceMemory
 
@@ -11,16 +12,102 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "cancelled", "tool_calls"]
 """`stop`: end of turn or a stop string; `length`: max_tokens or the context; `cancelled`: asked to."""
 
-DeltaKind = Literal["content", "reasoning"]
+DeltaKind = Literal["content", "reasoning", "tool_call"]
+"""`tool_call`: the text is a piece of the call's arguments (JSON); the delta's `tool_call` says of which call."""
+
+ToolChoice = Literal["auto", "none", "required"]
+ReasoningMode = Literal["auto", "off", "on"]
+ReasoningEffort = Literal["", "minimal", "low", "medium", "high"]
+MAX_TOOLS = 256
+MAX_SCHEMA_CHARS = 1024 * 1024
+
+
+class MediaPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A picture or sound inside a message: the encoded file, as it came."""
+
+    kind: Literal["image", "audio"]
+    data: bytes
+    mime: str = ""
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text"):
+    """Text beside pictures or sounds."""
+
+    text: str
+
+
+class PicturePart(msgspec.Struct, frozen=True, tag="media"):
+    """A picture or sound at this place of the message."""
+
+    media: MediaPart
+
+
+Part = TextPart | PicturePart
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call the model made. `arguments` is JSON text, as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolCallHead(msgspec.Struct, frozen=True):
+    """Which call a delta belongs to; `index` counts the calls of one answer from 0."""
+
+    index: int
+    id: str
+    name: str
+
+
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function the model may call. `parameters` is a JSON schema as text; "" takes no arguments."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    description: str = ""
+    parameters: Annotated[str, Meta(max_length=MAX_SCHEMA_CHARS)] = ""
+
+
+class AnswerShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an answer may look like.
+
+    Attributes:
+        tools: functions the model may call.
+        tool_choice: `required` forces a call of any of them; `tool_name` of this one.
+        parallel_tool_calls: more than one call in an answer.
+        json_schema: the answer is JSON that fits this schema (as text); "{}" is any JSON; "" is free text.
+        reasoning: whether the model thinks first; `auto` leaves it to the model.
+        reasoning_effort: for models whose template takes one.
+        reasoning_budget: most tokens of thought, after which it is closed; None is no bound.
+        template_values: further variables for the model's chat template, as JSON text of an object.
+    """
+
+    tools: Annotated[tuple[Tool, ...], Meta(max_length=MAX_TOOLS)] = ()
+    tool_choice: ToolChoice = "auto"
+    tool_name: str = ""
+    parallel_tool_calls: bool = True
+    json_schema: Annotated[str, Meta(max_length=MAX_SCHEMA_CHARS)] = ""
+    reasoning: ReasoningMode = "auto"
+    reasoning_effort: ReasoningEffort = ""
+    reasoning_budget: Annotated[int, Meta(ge=0)] | None = None
+    template_values: Annotated[str, Meta(max_length=65_536)] = ""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn of a transcript. `reasoning` is what the model thought before `content`."""
+    """One turn of a transcript. `reasoning` is what the model thought before `content`.
+
+    `parts` holds the content with its pictures and sounds in their places; `content` is then its text alone.
+    `tool_calls` are the calls an assistant made; a `tool` message answers the one of `tool_call_id`.
+    """
 
     role: Role
     content: str = ""
     reasoning: str = ""
     name: str = ""
+    parts: tuple[Part, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -90,4 +177,8 @@ class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str
     resolved: dict[str, str | int] = {}
     memory: tuple[DeviceMemory, ...] = ()
+    can_use_tools: bool = False
+    can_see: bool = False
+    can_hear: bool = False
+    can_rerank: bool = False
     n_layer_on: dict[str, int] = {}
