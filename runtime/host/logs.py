@@ -54,7 +54,8 @@ class HostLogs:
         for handler in self._handlers:
             self._root.addHandler(handler)
         self._root.setLevel(logging.INFO)
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        for chatty in ("httpx", "httpx2"):  # one line a request, with signed addresses in them
+            logging.getLogger(chatty).setLevel(logging.WARNING)
         self._worker = logging.getLogger("worker output")
         self._worker.propagate = False  # never on the terminal, nor in host.log
         self._worker_handler = _rotating(folder / "worker.log", "%(asctime)s %(message)s")

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 import psutil
 
-from runtime.errors import RuntimeFault
+from runtime.errors import Busy, RuntimeFault
 from runtime.host.settings import write_atomically
 from runtime.messages.fit import Machine, MachineSpeed
 from runtime.messages.hardware import HardwareSample
@@ -94,15 +94,9 @@ class MachineView:
         """What is free has changed: a model was loaded or unloaded, or nodes came and went."""
         self._asked_at = min(self._asked_at, time.monotonic() - FRESH_S)
 
-    async def now(self, *, exact: bool = True, without: Sequence[str] = ()) -> Machine:
-        """The machine at this moment.
-
-        Args:
-            exact: ask llama.cpp; else what it said a little while ago serves.
-            without: addresses of nodes that cannot be used.
-        """
-        nodes = tuple(address for address in self._nodes() if address not in without)
-        problem = ""
+    async def now(self, *, exact: bool = True) -> Machine:
+        """The machine at this moment: `exact` asks llama.cpp, else what it said a little while ago serves."""
+        nodes, problem = self._nodes(), ""
         try:
             report = await self._current(nodes, exact=exact)
         except RuntimeFault as error:
@@ -205,6 +199,8 @@ class MachineView:
                     self._speed = measuring.result()
                     if self._speed.busy <= MOST_BUSY:
                         return
+            except Busy as error:
+                log.info("%s", error.message)
             except RuntimeFault as error:
                 log.warning("the speed could not be measured: %s", error.message)
                 break

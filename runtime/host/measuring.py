@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from runtime.errors import WorldFault
+from runtime.errors import Busy, WorldFault
 from runtime.host.json_child import json_child
 from runtime.messages.fit import MachineSpeed
 from runtime.probe.report import EngineReport
@@ -27,6 +27,7 @@ class SpeedMeasure:
         """Measure the devices of this report, nodes among them. Cancelled, the process ends at once.
 
         Raises:
+            Busy: other programs left no time to measure anything.
             WorldFault: the process gave no answer.
         """
         nodes = dict.fromkeys(device.node for device in report.compute if device.node)
@@ -34,7 +35,7 @@ class SpeedMeasure:
         try:
             async with asyncio.timeout(self._timeout_s), json_child((*self._command, *told), grace_s=0.0) as child:
                 async for line in child.lines():
-                    return msgspec.json.decode(line, type=MachineSpeed)
+                    return _checked(msgspec.json.decode(line, type=MachineSpeed))
                 outcome = await child.ended()
                 raise WorldFault(
                     f"The speed of this machine could not be measured: the process {outcome.sentence}.",
@@ -47,3 +48,14 @@ class SpeedMeasure:
             ) from None
         except msgspec.DecodeError as error:
             raise WorldFault(f"The measurement of speeds gave an answer that cannot be read ({error}).") from error
+
+
+def _checked(speed: MachineSpeed) -> MachineSpeed:
+    if speed.throughput:
+        return speed
+    raise Busy(
+        "Other programs keep this machine too busy to measure its speed.",
+        hint="Try again when it is less busy.",
+        retry_after_s=60,
+        waiting=0,
+    )

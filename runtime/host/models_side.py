@@ -58,7 +58,7 @@ class ModelsSide:
         self._shelf = shelf = parts.make_library(settings.current.models_options)
         self.metrics = Metrics()
         self.jobs = Jobs(hub.send)
-        self.nodes = Nodes(settings, hub, NodePing(parts.prober), in_use=self._nodes_in_use)
+        self.nodes = Nodes(settings, hub, NodePing(parts.prober))
         self.machine = MachineView(
             parts.prober,
             nodes=self.nodes.reachable,
@@ -197,6 +197,3 @@ class ModelsSide:
 
     async def _shape_of(self, model: InstalledModel) -> ModelShape:
         return await self.planner.shape_of(model)
-
-    def _nodes_in_use(self) -> tuple[str, ...]:
-        return tuple(node for one in self.supervisor.holdings() for node in one.nodes)

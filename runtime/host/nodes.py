@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -104,17 +104,7 @@ def checked_address(raw: str) -> str:
 class Nodes:
     """Home: the event loop."""
 
-    def __init__(
-        self,
-        settings: SettingsFile,
-        hub: EventHub,
-        ping: Ping,
-        *,
-        in_use: Callable[[], Collection[str]] = tuple,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        """`in_use` are those our models hold: a node serves one at a time and would not answer anyone else."""
-        self._in_use = in_use
+    def __init__(self, settings: SettingsFile, hub: EventHub, ping: Ping, *, period_s: float = PERIOD_S) -> None:
         self._settings = settings
         self._hub = hub
         self._ping = ping
@@ -162,12 +152,9 @@ class Nodes:
     async def look(self) -> None:
         """Ask every node now, all at once, and tell if something changed."""
         before = self.list()
-        held = self._in_use()
-        named = self._settings.current.models_options.nodes
-        addresses = [address for address in named if address not in held or address not in self._known]
+        addresses = self._settings.current.models_options.nodes
         answers = await asyncio.gather(*(self._ping(address) for address in addresses))
-        kept = {address: node for address, node in self._known.items() if address in named}
-        self._known = {**kept, **dict(zip(addresses, answers, strict=True))}
+        self._known = dict(zip(addresses, answers, strict=True))
         after = self.list()
         if [_without_latency(node) for node in after] != [_without_latency(node) for node in before]:
             self._hub.send(NodesChanged(after))

@@ -174,8 +174,7 @@ class PlannerService:
         exact: bool,
     ) -> MemoryPlan:
         draft = await self._draft(options)
-        busy_nodes = [node for one in staying for node in one.nodes]
-        machine = await self._machine.now(exact=exact, without=busy_nodes)
+        machine = await self._machine.now(exact=exact)
         inputs = PlanInputs(
             model=subject.label,
             shape=subject.shape,

@@ -28,14 +28,12 @@ class Holding:
         memory: by device; what it really took, or while it loads what was planned.
         is_taken: false while it loads: then it is not yet missing in what is free.
         is_mapped: weights in system memory are read from the file, so the system counts them as free.
-        nodes: addresses of the nodes it holds; a node serves one model at a time.
     """
 
     model_id: str
     memory: tuple[DeviceMemory, ...]
     is_taken: bool
     is_mapped: bool
-    nodes: tuple[str, ...] = ()
 
 
 class LoadPlanner(Protocol):
@@ -80,7 +78,6 @@ def holding_of(slot: ModelSlot) -> Holding:
         memory,
         is_taken,
         resolved.use_mmap if resolved is not None else slot.options.use_mmap,
-        resolved.nodes if resolved is not None else (),
     )
 
 
