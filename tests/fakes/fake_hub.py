@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 TOKEN = "hf_rightTokenForTests"
 
@@ -68,6 +68,7 @@ class FakeHub:
         second_refusals: the same on the second host.
         redirects: whether files come from the second host.
         drip: seconds between single bytes of a body; 0 sends at full speed.
+        pace: seconds between pieces of `piece_bytes`.
         gate: bodies wait for it before every piece; set at first.
         knows_ranges: a hub without answers every Range with all.
         wrong_bytes: changes a body on its way out (same length).
@@ -85,6 +86,7 @@ class FakeHub:
         self.api_refusals: deque[Refusal] = deque()
         self.redirects = True
         self.drip = 0.0
+        self.pace = 0.0
         self.gate = threading.Event()
         self.gate.set()
         self.knows_ranges = True
@@ -99,6 +101,10 @@ class FakeHub:
         self.holds_answers = False
         """The API says nothing."""
         self.redirect_to: str | None = None
+        self.redirect_by: Callable[[], str | None] | None = None
+        """Where to next; None serves the file."""
+        self.extra_headers: dict[str, str] = {}
+        """Headers of bodies."""
         self.page_size = 1000
         self.sent_bytes = 0
         self.on_body: Callable[[str, int], None] = lambda _path, _start: None
@@ -220,10 +226,22 @@ class _Handler(BaseHTTPRequestHandler):
             )
         parts = urlsplit(self.path)
         path = unquote(parts.path)
-        query = parse_qs(parts.query)
-        if path.startswith("/api/") and hub.holds_answers:
+        if path.startswith("/api/"):
+            return self._api(path, parse_qs(parts.query))
+        target = hub.redirect_by() if hub.redirect_by is not None else None
+        if target is not None:
+            return self._redirect(target, {})
+        if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            return self._with_repo(match[1], match[2], lambda _, repo: self._file(repo, match[3]))
+        return self._refuse(404, "EntryNotFound")
+
+    # --- the API ------------------------------------------------------------------------------------------
+
+    def _api(self, path: str, query: dict[str, list[str]]) -> None:
+        hub = self.server.hub
+        if hub.holds_answers:
             return self._hold()
-        if path.startswith("/api/") and hub.fixed_answer is not None:
+        if hub.fixed_answer is not None:
             return self._raw(hub.fixed_answer, {})
         if path == "/api/whoami-v2":
             return self._who()
@@ -233,11 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._with_repo(match[1], match[2], self._record)
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", path):
             return self._with_repo(match[1], match[2], lambda name, repo: self._tree(name, repo, query))
-        if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            return self._with_repo(match[1], match[2], lambda _, repo: self._file(repo, match[3]))
         return self._refuse(404, "EntryNotFound")
-
-    # --- the API ------------------------------------------------------------------------------------------
 
     def _token(self) -> str:
         return self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -327,15 +341,17 @@ class _Handler(BaseHTTPRequestHandler):
         linked = {"X-Repo-Commit": repo.commit}
         if hub.linked and is_weights:
             linked |= {"X-Linked-Etag": f'"{repo.sha256(path)}"', "X-Linked-Size": str(len(repo.files[path]))}
-        if is_weights and hub.redirects and not self.server.is_second:
-            self.send_response(302)
-            for key, value in linked.items():
-                self.send_header(key, value)
-            self.send_header("Location", hub.redirect_to or f"{hub.second_endpoint}{self.path}?signature=once")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return None
+        if is_weights and hub.redirects and hub.redirect_by is None and not self.server.is_second:
+            return self._redirect(hub.redirect_to or f"{hub.second_endpoint}{self.path}?signature=once", linked)
         return self._send(path, repo.files[path], {} if self.server.is_second else linked)
+
+    def _redirect(self, target: str, headers: dict[str, str]) -> None:
+        self.send_response(302)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Location", quote(target, safe=":/?=&[]%"))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _send(self, path: str, data: bytes, headers: dict[str, str]) -> None:
         hub = self.server.hub
@@ -352,7 +368,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = hub.wrong_bytes(path, data)[start:end]
         self.send_response(status)
         self.send_header("ETag", f'"{etag}"')
-        for key, value in headers.items():
+        for key, value in (headers | hub.extra_headers).items():
             self.send_header(key, value)
         if status == 206:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
@@ -390,8 +406,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(piece)
             with hub._lock:
                 hub.sent_bytes += len(piece)
-            if hub.drip:
-                time.sleep(hub.drip)
+            if hub.drip or hub.pace:
+                time.sleep(hub.drip or hub.pace)
 
     def _hold(self) -> None:
         while self.server.hub.holds_answers:

@@ -40,7 +40,7 @@ def test_killed_again_and_again_when_started_again_then_the_file_is_right_and_no
 ) -> None:
     root = Path(__file__).parents[3]
     with one_file(3_000_000) as fake:
-        fake.piece_bytes = 2000
+        fake.piece_bytes, fake.pace = 20_000, 0.01
         for step in range(1, 6):
             child = subprocess.Popen(
                 [sys.executable, "-c", SCRIPT, fake.endpoint, str(tmp_path), REPO, FILE],
