@@ -327,7 +327,7 @@ class _Costs:
 
     def _memory_bps(self, device: str) -> float:
         otherwise = GUESS_CPU_BPS if device == CPU else GUESS_GPU_BPS
-        return self._speed.memory_bps.get(device, otherwise)
+        return self._speed.memory_bps.get(device, 0.0) or otherwise
 
     def _hop_s(self, device: str, n_rows: int) -> float:
         if device == CPU:

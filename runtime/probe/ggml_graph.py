@@ -104,7 +104,12 @@ class Backend:
         self.handle: int | None = _dev_init(device, None)
         if not self.handle:
             raise Unusable("it does not start")
-        if is_cpu:
+        self._is_cpu = is_cpu
+        self.set_threads(n_threads)
+
+    def set_threads(self, n_threads: int) -> None:
+        """Threads of the next runs, where the device is the processor."""
+        if self._is_cpu:
             _set_n_threads(self.handle, n_threads)
 
     @property

@@ -18,6 +18,8 @@ HEAD, N_HEAD, N_HEAD_KV = 64, 16, 4
 CELLS = 2048
 SMALL_CELLS = 256
 LAYERS = 12
+LAYER_NODES = 22
+"""Operations of one of them (`_small_layer`)."""
 SMALL = 32
 """Width of the layers whose operations cost nothing but their start."""
 WIDE, WIDE_FF, WIDE_ROWS = 1024, 2816, 64

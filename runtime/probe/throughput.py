@@ -4,9 +4,7 @@ Prints one line of JSON (`runtime.messages.fit.MachineSpeed`). Everything is mea
 weights where a load would put them: llama.cpp keeps some formats in another order for faster kernels, and those are
 what a model gets.
 
-A machine is rarely idle, and what else it does only ever makes a run longer. So each figure is the shortest of many
-short runs, and the runs of all figures take turns for as long as the measurement lasts: a moment in which another
-program was busy spoils one run of each, not all of one.
+A machine is rarely idle: `runtime.probe.turns` is about that.
 """
 
 import argparse
@@ -25,7 +23,8 @@ from runtime.gguf.quantization import TENSOR_TYPES
 from runtime.messages.fit import AttentionSpeed, MachineSpeed, Throughput
 from runtime.probe import kernels
 from runtime.probe.ggml_graph import Backend, Memory, Unusable
-from runtime.probe.kernels import Kernels, Run, WeightRun
+from runtime.probe.kernels import Kernels, WeightRun
+from runtime.probe.turns import Timed, mend, take_turns
 from runtime.worker import amx, devices, ggml, native
 from runtime.worker.devices import Device
 
@@ -34,13 +33,7 @@ NODE_BLOCK_BYTES = 16 * 1024 * 1024
 """Of a node, which fills it with one value."""
 BUDGET_S = 2.5
 """Of each device, beside one run of everything."""
-MOST_OF_BUDGET = 4
-"""On a busy machine two threads that wait for each other take a hundred times longer: then what has not had its turn
-after so many budgets is left out."""
-RUNS_IN_A_ROUND = 3
 MEMORY_BYTES = 192 * 1024 * 1024
-LONG_RUN_S = 0.1
-"""What takes longer is run once a round."""
 
 SIZED_FORMAT = "Q8_0"
 SIZES_BYTES = tuple(size * 1024 * 1024 for size in (8, 16, 32, 64, 128))
@@ -64,30 +57,9 @@ COMMON = (
     "Q3_K",
     "MXFP4",
 )
-"""Measured first; the others follow in the order of their numbers."""
+"""Measured first."""
 KV_TYPES = {"f16": kernels.F16, "q8_0": kernels.Q8_0, "q4_0": 2}
 PROMPT_QUERIES = 64
-
-
-@dataclass(slots=True)
-class Timed:
-    """A measurement and its shortest run so far."""
-
-    run: Run
-    best_s: float = float("inf")
-
-    @property
-    def was_run(self) -> bool:
-        """Whether it had its turn."""
-        return self.best_s < float("inf")
-
-    def repeat(self, n_runs: int) -> None:
-        """Run it again."""
-        for _ in range(n_runs):
-            took_s = self.run()
-            self.best_s = min(self.best_s, took_s)
-            if took_s > LONG_RUN_S:
-                break
 
 
 @dataclass(slots=True)
@@ -119,10 +91,14 @@ class _Figures:
         """In the order in which they get their turns; those that most models need first."""
         found = [self.nodes, self.layers, self.elements]
         found += [timed for timed in (self.memory, self.hop, self.transfer) if timed is not None]
+        for name in COMMON:
+            if entry := self.formats.get(name):
+                found += (entry.read, entry.cached, entry.prompt)
         found += [timed for pair in self.attention.values() for timed in pair]
         found += [timed for timed, _run in self.passes]
-        for entry in self.formats.values():
-            found += (entry.read, entry.cached, entry.prompt)
+        for name, entry in self.formats.items():
+            if name not in COMMON:
+                found += (entry.read, entry.cached, entry.prompt)
         return found
 
 
@@ -185,7 +161,8 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
         memories.append(Memory(backend.buffer_type, size, fill, weights=True))
         bench = Kernels(backend, memories[0], memories[1:])
         figures = _figures(bench, device, speed.n_threads)
-        _take_turns(figures.all(), budget_s)
+        take_turns(figures.all(), budget_s, backend.set_threads, speed.n_threads)
+        mend(figures.all(), speed.n_threads)
     finally:
         for memory in memories:
             memory.close()
@@ -194,50 +171,40 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
 
 
 def _figures(bench: Kernels, device: Device, n_threads: int) -> _Figures:
-    figures = _Figures(Timed(bench.nodes), Timed(bench.layers), Timed(bench.elements))
-    for type_id, kind in sorted(TENSOR_TYPES.items(), key=lambda entry: _rank(entry[1].name)):
+    is_cpu = device.kind == "cpu"
+    figures = _Figures(Timed(bench.nodes), Timed(bench.layers), Timed(bench.elements, is_cpu))
+    for type_id, kind in TENSOR_TYPES.items():
         place = None if kind.name in NO_WEIGHTS else bench.place_for(type_id)
         if place is not None:
             weights, cached = bench.weights(type_id, kind, place), bench.cached(type_id, kind, place)
             figures.formats[kind.name] = _Format(
-                weights, Timed(weights.run), Timed(cached.run), cached, Timed(bench.prompt(type_id, place))
+                weights=weights,
+                read=Timed(weights.run, is_cpu),
+                cached=Timed(cached.run, is_cpu),
+                cached_run=cached,
+                prompt=Timed(bench.prompt(type_id, place), is_cpu),
             )
-            if kind.name == SIZED_FORMAT and device.kind == "cpu":
+            if kind.name == SIZED_FORMAT and is_cpu:
                 passes = [bench.passes(type_id, kind, place, size) for size in SIZES_BYTES]
-                figures.passes = [(Timed(each.run), each) for each in passes]
+                figures.passes = [(Timed(each.run, is_cpu), each) for each in passes]
     for name, type_id in KV_TYPES.items():
         for flash in (False, True):
             one = bench.attention(type_id, 1, flash=flash) if flash or name == "f16" else None
             many = bench.attention(type_id, PROMPT_QUERIES, flash=flash)
             if one is not None and many is not None:
-                figures.attention[name, flash] = (Timed(one), Timed(many))
-    if device.kind == "cpu":
+                figures.attention[name, flash] = (Timed(one, is_cpu), Timed(many, is_cpu))
+    if is_cpu:
         figures.memory = Timed(MemoryRead(n_threads).run)
     else:
         figures.hop, figures.transfer = Timed(bench.hop), Timed(bench.transfer)
     return figures
 
 
-def _rank(name: str) -> int:
-    return COMMON.index(name) if name in COMMON else len(COMMON)
-
-
-def _take_turns(measurements: Sequence[Timed], budget_s: float) -> None:
-    started = time.perf_counter()
-    for timed in measurements:
-        timed.repeat(1)
-        if time.perf_counter() - started > MOST_OF_BUDGET * budget_s:
-            return
-    until = time.perf_counter() + budget_s
-    while time.perf_counter() < until:
-        for timed in measurements:
-            timed.repeat(RUNS_IN_A_ROUND)
-            if time.perf_counter() > until:
-                break
-
-
 def _summed(speed: MachineSpeed, name: str, figures: _Figures) -> MachineSpeed:
-    node_s = figures.nodes.best_s / kernels.MANY_NODES
+    # No operation's start takes longer than the mean of a layer's; more is a disturbed run.
+    node_s = min(
+        figures.nodes.best_s / kernels.MANY_NODES, figures.layers.best_s / kernels.LAYERS / kernels.LAYER_NODES
+    )
     prompt_flop = 2 * kernels.N_EMBD * kernels.PROMPT_COLUMNS * kernels.PROMPT_ROWS
     throughput = tuple(
         Throughput(
@@ -257,23 +224,27 @@ def _summed(speed: MachineSpeed, name: str, figures: _Figures) -> MachineSpeed:
         for (kv_type, flash), (one, many) in figures.attention.items()
         if many.was_run
     )
-    memory_bps = (
-        MEMORY_BYTES / figures.memory.best_s
-        if figures.memory is not None
-        else max((entry.read_bps for entry in throughput), default=0.0)
-    )
+    memory_bps = max((entry.read_bps for entry in throughput), default=0.0)
+    if figures.memory is not None and figures.memory.was_run:
+        memory_bps = MEMORY_BYTES / figures.memory.best_s
     wide = kernels.WIDE * kernels.WIDE_ROWS
     return msgspec.structs.replace(
         speed,
         throughput=speed.throughput + throughput,
         attention=speed.attention + attention,
-        memory_bps=speed.memory_bps | {name: memory_bps},
-        layer_s=speed.layer_s | {name: figures.layers.best_s / kernels.LAYERS},
-        element_s=speed.element_s | {name: figures.elements.best_s / wide},
-        hop_s=speed.hop_s | ({name: figures.hop.best_s} if figures.hop else {}),
+        memory_bps=speed.memory_bps | ({name: memory_bps} if memory_bps else {}),
+        layer_s=speed.layer_s | _seconds(name, figures.layers, kernels.LAYERS),
+        element_s=speed.element_s | _seconds(name, figures.elements, wide),
         cached_share=_cached_share(figures, node_s) or speed.cached_share,
-        link_bps=speed.link_bps | ({name: kernels.LINK_BYTES / figures.transfer.best_s} if figures.transfer else {}),
+        hop_s=speed.hop_s | _seconds(name, figures.hop, 1),
+        link_bps=speed.link_bps
+        | {device: 1 / byte_s for device, byte_s in _seconds(name, figures.transfer, kernels.LINK_BYTES).items()},
     )
+
+
+def _seconds(name: str, timed: Timed | None, n_parts: int) -> dict[str, float]:
+    """Seconds of one part; nothing for what had no turn."""
+    return {name: timed.best_s / n_parts} if timed is not None and timed.was_run else {}
 
 
 def _bps(timed: Timed, weights: WeightRun, node_s: float) -> float:
