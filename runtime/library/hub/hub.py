@@ -114,12 +114,13 @@ class Hub:
         """
         if request.cursor and not _CURSOR.fullmatch(request.cursor):
             raise BadRequest("The next page cannot be asked for like that.", hint="Search again.", param="cursor")
+        request = msgspec.structs.replace(request, text=_plain(request.text))
         try:
             return self._search(request)
         except HubFault as fault:
-            if isinstance(fault, HubOffline) or int(fault.details.get("status", 0)) >= SERVER_TROUBLE:
-                return HubPage(self._marked(find_picks(request)), offline=fault.message)
-            raise
+            if not _is_away(fault):
+                raise
+            return HubPage(self._marked(find_picks(request)), offline=fault.message)
 
     def picks(self) -> HubPage:
         """The built-in catalogue; asks nothing."""
@@ -158,11 +159,31 @@ class Hub:
     def model(self, request: HubModelRequest, *, fresh: bool = False) -> HubModel:
         """A repository with its files, remembered for `KEEP_MODEL_S` unless `fresh`.
 
+        When the hub cannot be asked, what was seen before or what the built-in catalogue knows (without files), with
+        `offline` saying why.
+
         Raises:
             BadRequest: if the repository's name cannot be one.
             HubNotFound, HubRefused, HubOffline, HubFault: as the hub answered.
         """
         repo, revision = check_repo(request.repo), check_revision(request.revision)
+        try:
+            return self._marked_model(self._model(repo, revision, fresh=fresh))
+        except HubFault as fault:
+            if not _is_away(fault):
+                raise
+            with self._lock:
+                kept = self._models.get((self._endpoint, repo, revision))
+            pick = next((pick for pick in load_picks() if pick.repo == repo), None)
+            if kept is not None:
+                known = kept[1]
+            elif pick is not None:
+                known = HubModel(entry_of(pick), "", ())
+            else:
+                raise
+            return self._marked_model(msgspec.structs.replace(known, offline=fault.message))
+
+    def _model(self, repo: str, revision: str, *, fresh: bool) -> HubModel:
         base = self._base()
         key = (base.endpoint, repo, revision)
         with self._lock:
@@ -174,7 +195,7 @@ class Hub:
                 self._models.move_to_end(key)
                 while len(self._models) > MAX_KEPT_MODELS:
                     self._models.popitem(last=False)
-        return self._marked_model(kept[1])
+        return kept[1]
 
     def find_file(
         self, repo: str, file: str, revision: str = "main", *, fresh: bool = False
@@ -185,6 +206,8 @@ class Hub:
             HubNotFound: if the repository has no such file; else as `model`.
         """
         model = self.model(HubModelRequest(repo, revision), fresh=fresh)
+        if model.offline and not model.files:
+            raise HubOffline(model.offline, hint="Its files are listed by the hub alone.", endpoint=self.endpoint)
         everything = (*model.files, *model.projectors)
         for found in everything:
             if file == found.name or file in found.paths:
@@ -338,6 +361,19 @@ def _understood(base: Base) -> Iterator[None]:
         yield
     except msgspec.DecodeError as error:
         raise fault_of(error, endpoint=base.endpoint) from error
+
+
+def _is_away(fault: HubFault) -> bool:
+    """Whether the hub said nothing, or only that it is in trouble."""
+    return isinstance(fault, HubOffline) or int(fault.details.get("status", 0)) >= SERVER_TROUBLE
+
+
+def _plain(text: str) -> str:
+    """What to search for: of an address that was pasted from the hub's page, the repository."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https"):
+        return text.strip()
+    return "/".join(parts.path.strip("/").split("/")[:2])
 
 
 def _is_repo(repo: str) -> bool:

@@ -71,7 +71,7 @@ def test_cut_at_fifty_random_points_when_downloaded_then_the_file_is_right(tmp_p
 @pytest.mark.e2e
 def test_hub_that_restarts_again_and_again_when_downloaded_then_the_file_is_right(tmp_path: Path) -> None:
     with one_file(4_000_000) as fake, DownloadRig(fake, tmp_path) as rig:
-        fake.piece_bytes = 4096
+        fake.piece_bytes, fake.pace = 40_000, 0.005
         added = rig.add()
         for step in range(1, 5):
             rig.until(lambda: rig.now(added.id), partial(has_reached, step * 600_000))
@@ -79,6 +79,7 @@ def test_hub_that_restarts_again_and_again_when_downloaded_then_the_file_is_righ
             fake.start()
         rig.wait(added.id, "done")
         assert rig.path().read_bytes() == fake.repos[REPO].files[FILE]
+        assert len({asked.headers.get("range") for asked in fake.file_requests()}) == 5
 
 
 def test_hub_that_stays_away_when_downloaded_then_it_fails_in_words_and_keeps_its_bytes(

@@ -177,6 +177,35 @@ def test_mirror_when_set_then_it_is_asked_from_then_on(hub: Hub, fake: FakeHub) 
     assert fake.asked == []
 
 
+def test_page_seen_before_when_the_hub_is_away_then_it_is_shown_and_says_why(hub: Hub, fake: FakeHub) -> None:
+    hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"))
+    fake.stop()
+    model = hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"), fresh=True)
+    assert len(model.files) == 2
+    assert "cannot be reached" in model.offline
+    assert hub.find_file("acme/Tiny-Chat-GGUF", "Q8_0")[1].size_bytes == 8000
+
+
+def test_page_of_a_pick_when_the_hub_is_away_then_the_catalogue_tells_what_it_knows(hub: Hub, fake: FakeHub) -> None:
+    fake.stop()
+    model = hub.model(HubModelRequest("ggml-org/gpt-oss-20b-GGUF"))
+    assert model.entry.architecture == "gpt-oss"
+    assert model.files == ()
+    assert "cannot be reached" in model.offline
+    with pytest.raises(HubOffline, match="cannot be reached"):
+        hub.find_file("ggml-org/gpt-oss-20b-GGUF", "MXFP4")
+
+
+def test_page_of_another_model_when_the_hub_is_away_then_it_says_so(hub: Hub, fake: FakeHub) -> None:
+    fake.stop()
+    with pytest.raises(HubOffline, match="cannot be reached"):
+        hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"))
+
+
+def test_address_of_a_page_when_searched_then_the_repository_is_found(hub: Hub) -> None:
+    assert found(hub, HubSearch("https://hub.test/acme/Tiny-Chat-GGUF/tree/main")) == ["acme/Tiny-Chat-GGUF"]
+
+
 # --- pages --------------------------------------------------------------------------------------------------
 
 
