@@ -5,16 +5,14 @@ silence; fields nobody knows are ignored, because clients send many. llama.cpp's
 under their own names (`runtime.options.SamplingOptions`).
 """
 
-import re
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from runtime.errors import BadRequest
+from runtime.host.api.body import Raw, seed_of, typed, without_nulls
 from runtime.messages.shared import Message, Role
 from runtime.options import GenerateOptions, SamplingOptions
-
-_SEEDS = 2**32
 
 MAX_PROMPTS = 256
 """Prompts of one /v1/completions call, and inputs of one /v1/embeddings call times eight."""
@@ -26,9 +24,6 @@ _ALIASES = {
     "typ_p": "typical_p",
 }
 """Other names of the same option. The first one wins over `max_tokens`, as in OpenAI's own API."""
-
-Raw = dict[str, Any]
-"""A decoded JSON object; it does not leave this module."""
 
 ModelName = Annotated[str, msgspec.Meta(max_length=1024)]
 
@@ -199,7 +194,7 @@ def embedding_ask(raw: Raw) -> EmbeddingAsk:
 
 
 def _without_nulls(raw: Raw) -> Raw:
-    kept = {name: value for name, value in raw.items() if value is not None}
+    kept = without_nulls(raw)
     for alias, name in _ALIASES.items():
         if alias in kept and (name not in kept or alias == "max_completion_tokens"):
             kept[name] = kept[alias]
@@ -318,42 +313,5 @@ def _options(body: _Common, *, logprobs: bool, top_logprobs: int, echo: bool = F
 
 
 def _typed(raw: Raw, kind: type[B]) -> B:
-    seed = raw.get("seed")
-    if isinstance(seed, int) and not isinstance(seed, bool):
-        # OpenAI's seeds are signed 64-bit; -1 is llama.cpp's "any". The same number stays the same seed.
-        raw = {**raw, "seed": None if seed == -1 else seed % _SEEDS}
-    try:
-        return msgspec.convert(raw, kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise _explained(str(error)) from None
-
-
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
-
-
-def _explained(text: str) -> BadRequest:
-    """`Expected `int`, got `str` - at `$.top_k`` -> a sentence about `top_k`."""
-    problem, _, raw_path = text.partition(" - at ")
-    path = raw_path.replace("`key` in ", "").strip("`").removeprefix("$").removeprefix(".").removeprefix("sampling.")
-    path = re.sub(r"\[\.\.\.\]$", "", path)
-    name = f"`{path}`" if path else "The request"
-    missing = re.fullmatch(r"Object missing required field `(\w+)`", problem)
-    if missing:
-        whole = f"{path}.{missing[1]}" if path else missing[1]
-        return BadRequest(f"`{whole}` is missing.", hint="Add it.", param=whole)
-    kinds = re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", problem)
-    if kinds:
-        wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds[1].split(" | "))
-        return BadRequest(f"{name} must be {wanted}, not {_WORDS.get(kinds[2], kinds[2])}.", param=path)
-    span = re.fullmatch(r"Expected `\w+` (.*)", problem)
-    if span:
-        return BadRequest(f"{name} must be {span[1]}.", param=path)
-    return BadRequest(f"{name}: {problem}.", param=path)
+    # OpenAI's seeds are signed 64-bit.
+    return typed({**raw, "seed": seed_of(raw["seed"])} if "seed" in raw else raw, kind)
