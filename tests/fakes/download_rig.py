@@ -52,6 +52,22 @@ def hub_for(fake: FakeHub, data: DataFolder, *, read_s: float = 5.0, options: Mo
     return Hub(data, options, tokens=tokens, timeouts=Timeouts(connect_s=5.0, read_s=read_s))
 
 
+def until(
+    look: Callable[[], Download], is_so: Callable[[Download], bool], changed: threading.Condition | None = None
+) -> Download:
+    """Look again and again, until it is so."""
+    changed = changed or threading.Condition()
+    give_up_s = time.monotonic() + LIMIT_S
+    while True:
+        found = look()
+        if is_so(found):
+            return found
+        if time.monotonic() > give_up_s:
+            raise AssertionError(f"it never came to that: {found}")
+        with changed:
+            changed.wait(0.01)
+
+
 class DownloadRig:
     """One program's downloads. `again` is the program started anew on the same folder."""
 
@@ -129,15 +145,7 @@ class DownloadRig:
         return self.until(lambda: self.now(download_id), lambda download: download.state in states)
 
     def until(self, look: Callable[[], Download], is_so: Callable[[Download], bool]) -> Download:
-        give_up_s = time.monotonic() + LIMIT_S
-        while True:
-            found = look()
-            if is_so(found):
-                return found
-            if time.monotonic() > give_up_s:
-                raise AssertionError(f"it never came to that: {found}")
-            with self._changed:
-                self._changed.wait(0.01)
+        return until(look, is_so, self._changed)
 
     def path(self, file: str = FILE, *, repo: str = REPO) -> Path:
         return self.models / repo / file
