@@ -24,8 +24,10 @@ ARGUMENTS: dict[str, object] = {"city": 'Zürich "old"', "days": 3, "deep": {"on
         ),
         (
             TaggedArguments("<k>", "</k><v>", "</v>\n", other_key_close="</k><j>"),
-            '<k>city</k><v>Zürich "old"</v>\n<k>days</k><j>3</v>\n'
-            '<k>deep</k><j>{"on": true, "none": null, "list": ["a", 1]}</v>\n',
+            (
+                '<k>city</k><v>Zürich "old"</v>\n<k>days</k><j>3</v>\n'
+                '<k>deep</k><j>{"on": true, "none": null, "list": ["a", 1]}</v>\n'
+            ),
         ),
         (
             BraceArguments('<|"|>'),
