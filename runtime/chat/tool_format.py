@@ -8,10 +8,9 @@ An answer that is nothing but calls (a forced one) is this text and nothing else
 `{index}` in any of them stands for the number of the call, counted from 0. White space in them is how the model
 usually writes it; the parser takes any amount of it, none included, between two such texts.
 
-In a free answer a section begins where one of `triggers` appears. What follows it is the rest of the section: what
-stands behind the last place of the trigger's text in `section_open + call_open`; where it is not in there, the
-section as a whole. A trigger that is not one token of the vocabulary may share a token with what comes next, so a
-grammar that starts there has to take white space in the places where the texts here have or may have it.
+In a free answer a section begins where one of `triggers` appears, and goes on with the trigger's `then`, a name,
+and the rest as above. A trigger that is not one token of the vocabulary may share a token with what comes next, so
+a grammar that starts there has to take white space wherever the texts here have or may have it.
 
 ARGUMENTS is one of the classes of `ArgumentStyle`.
 """
@@ -59,10 +58,12 @@ class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         text: appears literally.
+        then: what stands between it and the name of the first call.
         at_start: only counts as the first text of the answer (behind a thought and white space).
     """
 
     text: str
+    then: str = ""
     at_start: bool = False
 
 

@@ -51,7 +51,7 @@ def test_calls_when_written_then_are_numbered_and_separated() -> None:
         call_close="</call>",
         call_separator=",",
         section_close="</all>",
-        triggers=(Trigger("<all>"),),
+        triggers=(Trigger("<all>", "<call>functions."),),
     )
     assert write_calls(form, [("f", {"a": 1}), ("g", {})]) == (
         '<all><call>functions.f:0<arguments>{"a": 1}</call>,<call>functions.g:1<arguments>{}</call></all>'
