@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-PARTS = ("tests.bench.engine", "tests.bench.window", "tests.bench.library", "tests.bench.speed")
+PARTS = ("tests.bench.engine", "tests.bench.window", "tests.bench.library", "tests.bench.plan", "tests.bench.speed")
 
 
 def main() -> int:
