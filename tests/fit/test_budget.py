@@ -80,7 +80,7 @@ def test_when_free_memory_is_below_the_margin_then_nothing_is_usable(shape: Shap
     assert found.gpus[0].usable_bytes == 0
 
 
-def test_accelerators_hold_no_layers(shape: Shape) -> None:
+def test_when_a_device_is_an_accelerator_then_it_holds_no_layers(shape: Shape) -> None:
     blas = msgspec.structs.replace(gpu("BLAS", 8), kind="accelerator")
     assert budgets(shape, machine(blas)).locals() == ()
 

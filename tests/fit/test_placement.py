@@ -16,7 +16,7 @@ def load(n_gpu_layers: int, devices: tuple[str, ...], split: tuple[float, ...] =
     return msgspec.structs.replace(LOAD, n_gpu_layers=n_gpu_layers, devices=devices, tensor_split=split)
 
 
-def test_without_devices_everything_is_on_the_processor() -> None:
+def test_when_there_are_no_devices_then_everything_is_on_the_processor() -> None:
     assert units_on(4, load(99, ())) == {"CPU": 5}
 
 

@@ -315,7 +315,7 @@ def test_when_a_quantized_v_cache_meets_no_flash_attention_then_that_is_refused(
 # --- other kinds of model ---
 
 
-def test_an_encoder_sees_its_whole_text_and_no_more(shape: Shape) -> None:
+def test_when_a_model_is_an_encoder_then_it_sees_its_whole_text_and_no_more(shape: Shape) -> None:
     model = replace(shape("llama-1b"), has_memory=False, n_ctx_train=512)
     made = plan_by_formula(PlanInputs("m", model, LoadOptions(), CARD_8))
     assert (made.verdict, made.resolved.n_ctx, made.resolved.embeddings) == ("gpu", 512, True)

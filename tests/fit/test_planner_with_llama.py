@@ -57,7 +57,7 @@ def on_node(device: ComputeDevice, ram_gib: float) -> Machine:
 
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.parametrize("share", [0.4, 1.6])
-def test_a_plan_fits_by_the_figures_of_llama_cpp(
+def test_when_a_plan_is_made_then_it_fits_by_the_figures_of_llama_cpp(
     shape: Shape,
     model_path: Find,
     probe: ProbeChild,
@@ -80,7 +80,7 @@ def test_a_plan_fits_by_the_figures_of_llama_cpp(
 
 
 @pytest.mark.parametrize("name", ["llama-8b", "gemma3-27b", "llama-70b"])
-def test_one_layer_more_would_not_fit(
+def test_when_one_layer_more_is_tried_then_it_does_not_fit(
     shape: Shape, model_path: Find, probe: ProbeChild, card: Callable[[float], ComputeDevice], name: str
 ) -> None:
     model = shape(name)
@@ -95,7 +95,7 @@ def test_one_layer_more_would_not_fit(
     assert bar.memory.total_bytes <= bar.memory.total_bytes + bar.free_bytes < taken
 
 
-def test_experts_stay_in_memory_as_planned(
+def test_when_experts_are_planned_in_memory_then_they_stay_there(
     shape: Shape, model_path: Find, probe: ProbeChild, card: Callable[[float], ComputeDevice]
 ) -> None:
     model = shape("qwen3-30b-a3b")
@@ -106,7 +106,9 @@ def test_experts_stay_in_memory_as_planned(
     assert made.budgets[-1].memory.weight_bytes == pytest.approx(experts + model.input_bytes, rel=1e-3)
 
 
-def test_a_model_alone_on_the_processor(shape: Shape, model_path: Find, probe: ProbeChild) -> None:
+def test_when_there_is_only_the_processor_then_the_plan_is_what_llama_cpp_takes(
+    shape: Shape, model_path: Find, probe: ProbeChild
+) -> None:
     inputs = PlanInputs("m", shape("llama-8b"), LoadOptions(), machine(ram_gib=16))
     llama = Llama(probe, model_path("llama-8b"))
     made = run_plan(inputs, llama)

@@ -119,7 +119,7 @@ def check(made: MemoryPlan, inputs: PlanInputs) -> None:
 
 @EXAMPLES
 @given(models(), machines(), OPTIONS)
-def test_a_plan_never_takes_more_than_is_free_less_the_margin_and_adds_up(
+def test_when_anything_is_planned_then_it_takes_no_more_than_is_free_less_the_margin(
     shape: ModelShape, where: Machine, options: LoadOptions
 ) -> None:
     inputs = PlanInputs("m", shape, options, where)
@@ -128,7 +128,7 @@ def test_a_plan_never_takes_more_than_is_free_less_the_margin_and_adds_up(
 
 @EXAMPLES
 @given(models(), machines(), OPTIONS)
-def test_what_a_person_fixed_is_kept(shape: ModelShape, where: Machine, options: LoadOptions) -> None:
+def test_when_a_person_fixed_something_then_it_is_kept(shape: ModelShape, where: Machine, options: LoadOptions) -> None:
     made = plan_by_formula(PlanInputs("m", shape, options, where))
     resolved = made.resolved
     assert made.options == options
@@ -144,7 +144,7 @@ def test_what_a_person_fixed_is_kept(shape: ModelShape, where: Machine, options:
 
 @EXAMPLES
 @given(models(), machines(), OPTIONS, st.floats(0.2, 5), st.floats(0.2, 3), st.integers(-(2**26), 2**30))
-def test_a_measured_plan_fits_by_what_was_measured(
+def test_when_a_plan_was_measured_then_it_fits_by_what_was_measured(
     shape: ModelShape, where: Machine, options: LoadOptions, compute: float, context: float, weights: int
 ) -> None:
     inputs = PlanInputs("m", shape, options, where)
@@ -156,7 +156,7 @@ def test_a_measured_plan_fits_by_what_was_measured(
 
 @EXAMPLES
 @given(models(), machines(), st.integers(0, 3), st.floats(0.1, 16))
-def test_with_more_free_memory_a_plan_is_never_worse(
+def test_when_more_memory_is_free_then_a_plan_is_never_worse(
     shape: ModelShape, where: Machine, which: int, more_gib: float
 ) -> None:
     options = LoadOptions(n_ctx=2048)
@@ -174,7 +174,7 @@ def test_with_more_free_memory_a_plan_is_never_worse(
 
 @EXAMPLES
 @given(models(), machines(), st.integers(0, 3), st.floats(0.1, 16))
-def test_with_more_free_memory_an_automatic_context_is_never_shorter_on_the_same_device(
+def test_when_more_memory_is_free_then_an_automatic_context_is_never_shorter_on_the_same_device(
     shape: ModelShape, where: Machine, which: int, more_gib: float
 ) -> None:
     before = plan_by_formula(PlanInputs("m", shape, LoadOptions(), where))
@@ -208,7 +208,9 @@ def _with_more(where: Machine, which: int, more_bytes: int) -> Machine:
 
 @EXAMPLES
 @given(models(), st.integers(1, 60), st.integers(0, 48))
-def test_moving_layers_moves_their_bytes_and_loses_none(shape: ModelShape, n_units: int, n_cpu_moe: int) -> None:
+def test_when_layers_are_moved_then_their_bytes_move_and_none_is_lost(
+    shape: ModelShape, n_units: int, n_cpu_moe: int
+) -> None:
     inputs = PlanInputs("m", replace(shape, is_tied=False), LoadOptions(n_ctx=4096), machine())
     resolved = plan_by_formula(inputs).resolved
     import msgspec

@@ -131,7 +131,7 @@ def test_when_a_mixture_keeps_more_but_ranks_the_same_then_the_smaller_is_taken(
     assert recommend([candidate(dynamic, 5.1), candidate("Q4_K_M", 4.9)]).name == "Q4_K_M"
 
 
-def test_rows_keep_their_order_and_exactly_one_is_marked() -> None:
+def test_when_rows_are_judged_then_they_keep_their_order_and_one_is_marked() -> None:
     rows = judged([candidate("Q8_0", 8.5), candidate("Q6_K", 6.6), candidate("Q4_K_M", 4.9)])
     assert [row.name for row in rows] == ["Q8_0", "Q6_K", "Q4_K_M"]
     assert [row.recommended for row in rows] == [False, True, False]
@@ -142,7 +142,7 @@ SIZES = {"F16": 16.07, "Q8_0": 8.54, "Q6_K": 6.6, "Q5_K_M": 5.73, "Q4_K_M": 4.92
 
 
 @pytest.mark.parametrize(("memory_gib", "expected"), [(24, "Q6_K"), (10, "Q6_K"), (8, "Q5_K_M"), (6, "Q4_K_M")])
-def test_an_8b_model_on_cards_of_several_sizes(
+def test_when_cards_differ_in_size_then_an_8b_model_gets_what_suits_each(
     shape: Callable[[str], ModelShape], memory_gib: float, expected: str
 ) -> None:
     speeds = {"CUDA0": 250e9, "CPU": 15e9}

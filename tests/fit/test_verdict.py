@@ -46,11 +46,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "where", "options", "sentence"), CASES)
-def test_the_verdict_of_a_row(shape: Shape, name: str, where: Machine, options: LoadOptions, sentence: str) -> None:
+def test_when_a_row_is_judged_then_its_sentence_says_where_it_runs(
+    shape: Shape, name: str, where: Machine, options: LoadOptions, sentence: str
+) -> None:
     assert shown(plan_by_formula(PlanInputs(name, shape(name), options, where)).sentence) == sentence
 
 
-def test_the_sizes_of_a_row_are_those_of_its_bars(shape: Shape) -> None:
+def test_when_a_row_tells_sizes_then_they_are_those_of_its_bars(shape: Shape) -> None:
     made = plan_by_formula(PlanInputs("m", shape("llama-70b"), LoadOptions(), machine(*TWO, ram_gib=64)))
     cards = made.budgets[:-1]
     used = sum(bar.memory.total_bytes for bar in cards) / 1e9
@@ -96,7 +98,9 @@ REASONS = [
 
 
 @pytest.mark.parametrize(("name", "where", "options", "reason"), REASONS)
-def test_the_reason_of_a_layout(shape: Shape, name: str, where: Machine, options: LoadOptions, reason: str) -> None:
+def test_when_a_layout_is_chosen_then_its_reason_is_told(
+    shape: Shape, name: str, where: Machine, options: LoadOptions, reason: str
+) -> None:
     made = plan_by_formula(PlanInputs(name, shape(name), options, where))
     assert re.sub(r"\d+,\d+", "#", shown(made.reason)) == reason
     if made.verdict == "gpu":
