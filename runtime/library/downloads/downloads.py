@@ -12,7 +12,7 @@ from runtime.errors import BadRequest, HubOffline, RuntimeFault, StorageFault, t
 from runtime.library.catalogue import Catalogue
 from runtime.library.downloads.live import Live
 from runtime.library.downloads.record import Part, Record, Store, encode
-from runtime.library.downloads.run import Arrival, Claims, Policy, Run, Surroundings, needs_renewal, parts_of, renew
+from runtime.library.downloads.run import STALE, Arrival, Claims, Policy, Run, Surroundings, parts_of, renew
 from runtime.library.downloads.space import device_of, disk_fault, full, nearest
 from runtime.library.downloads.stop import Stop, Stopped, StopReason
 from runtime.library.hub.hub import Hub
@@ -98,8 +98,8 @@ class Downloads:
         self._ticker = threading.Thread(target=self._tick, name="downloads", daemon=True)
         self._items: dict[str, _Item] = {}
         for record in self._store.load():
-            if record.state in ("running", "verifying"):
-                record.state = "queued"
+            if record.state in ("running", "verifying") or _was_offline(record):
+                record.state, record.failure = "queued", None
             self._items[record.id] = self._item(record)
 
     # --- for everyone -------------------------------------------------------------------------------------
@@ -122,8 +122,7 @@ class Downloads:
             was_offline, self._options = self._options.offline, options
             if was_offline and not options.offline:
                 for item in self._items.values():
-                    failure = item.record.failure
-                    if item.record.state == "failed" and failure and failure.kind == HubOffline.__name__:
+                    if _was_offline(item.record):
                         item.record.state, item.record.failure = "queued", None
             self._schedule()
 
@@ -331,6 +330,7 @@ class Downloads:
             with self._lock:
                 if record.state == "running":
                     record.state, record.failure = "failed", to_failure(error)
+                    record.is_stale = record.is_stale or isinstance(error, STALE)
         finally:
             self._around.claims.give_all(record.id)
             with self._lock:
@@ -346,7 +346,7 @@ class Downloads:
 
     def _run_once(self, item: _Item, stop: Stop) -> None:
         record = item.record
-        if needs_renewal(record):
+        if record.is_stale:
             renew(record, self._hub.model(HubModelRequest(record.repo, record.revision), fresh=True))
             item.live.look_again(record)
         with self._lock:
@@ -504,6 +504,12 @@ class Downloads:
                 except Exception:  # noqa: BLE001 - a listener's bug must not end this thread
                     _log.exception("nobody could be told about the downloads")
             self._closing.wait(EVENT_GAP_S)
+
+
+def _was_offline(record: Record) -> bool:
+    """Whether it ended only because nothing could be reached."""
+    failure = record.failure
+    return record.state == "failed" and failure is not None and failure.kind == HubOffline.__name__
 
 
 def _remove_empty(folder: Path, root: Path, part: Part) -> None:

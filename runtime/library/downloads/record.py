@@ -49,7 +49,10 @@ class Part(msgspec.Struct, omit_defaults=True):
 
 
 class Record(msgspec.Struct, omit_defaults=True):
-    """All files of one quantization on their way. `order` rises with each one added."""
+    """All files of one quantization on their way. `order` rises with each one added.
+
+    `is_stale`: the last try found that the hub's files are not what is written here; the next one asks for its list.
+    """
 
     id: str
     order: int
@@ -64,6 +67,7 @@ class Record(msgspec.Struct, omit_defaults=True):
     started_s: float = 0.0
     model_id: str = ""
     failure: Failure | None = None
+    is_stale: bool = False
 
     @property
     def size_bytes(self) -> int:

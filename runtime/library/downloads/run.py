@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from runtime.errors import HubChanged, HubNotFound, StorageFault
+from runtime.errors import HashMismatch, HubChanged, HubNotFound, StorageFault
 from runtime.library.downloads.live import Live
 from runtime.library.downloads.partial import PartialFile, hash_file
 from runtime.library.downloads.record import Part, Record
@@ -23,6 +23,8 @@ from runtime.library.hub.names import local_path
 from runtime.library.hub.transport import Place
 from runtime.messages.library import HubFile, HubModel
 
+STALE = (HubChanged, HubNotFound, HashMismatch)
+"""After these the hub's list is asked for again."""
 SAME_BOOT_S = 60.0
 """Readings of when the machine was started differ by less, clock corrections included."""
 N_REPLACE_TRIES = 20
@@ -305,12 +307,7 @@ def renew(record: Record, model: HubModel) -> None:
             except OSError as error:
                 raise disk_fault(error, record.partial(part)) from error
     record.commit = model.commit
-
-
-def needs_renewal(record: Record) -> bool:
-    """Whether the last try ended because the hub's files are not what the record says."""
-    kinds = {HubChanged.__name__, HubNotFound.__name__, "HashMismatch"}
-    return record.failure is not None and record.failure.kind in kinds
+    record.is_stale = False
 
 
 def _in_the_way(target: Path) -> StorageFault:

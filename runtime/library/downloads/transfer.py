@@ -25,11 +25,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to try on without a byte. Waits double from the first to the longest."""
+    """How long to try on. Waits double from the first to the longest.
+
+    Attributes:
+        give_up_s: without a byte for so long while the hub cannot be reached: a night without a connection.
+        max_refusals: answers in a row with an error that may pass.
+    """
 
     first_wait_s: float = 1.0
     longest_wait_s: float = 30.0
-    give_up_s: float = 600.0
+    give_up_s: float = 12 * 3600.0
     max_refusals: int = 40
 
 
@@ -146,7 +151,7 @@ class Transfer:
 
     def _fill(self) -> int:
         """Connect as often as needed; answers how often."""
-        n_connections = n_refusals = 0
+        n_connections = n_refusals = n_waits = 0
         gained_at_s = self._clock()
         while self._partial.length < self._part.size_bytes:
             self._stop.check()
@@ -165,17 +170,18 @@ class Transfer:
             if self._partial.length >= self._part.size_bytes:
                 break
             if self._partial.length > before:
-                n_refusals, gained_at_s = 0, self._clock()
-            n_refusals += 1
-            self._wait(fault, n_refusals, self._clock() - gained_at_s)
+                n_refusals, n_waits, gained_at_s = 0, 0, self._clock()
+            n_refusals = 0 if isinstance(fault, HubOffline) else n_refusals + 1
+            if n_refusals >= self._patience.max_refusals or self._clock() - gained_at_s >= self._patience.give_up_s:
+                raise fault
+            self._wait(fault, n_waits)
+            n_waits += 1
         return n_connections
 
-    def _wait(self, fault: HubFault, n_refusals: int, fruitless_s: float) -> None:
+    def _wait(self, fault: HubFault, n_before: int) -> None:
         patience = self._patience
         asked_s = retry_after_s(fault)
-        if n_refusals >= patience.max_refusals or (asked_s is None and fruitless_s >= patience.give_up_s):
-            raise fault
-        wait_s = min(patience.first_wait_s * 2 ** min(n_refusals - 1, 16), patience.longest_wait_s)
+        wait_s = min(patience.first_wait_s * 2 ** min(n_before, 16), patience.longest_wait_s)
         wait_s = wait_s if asked_s is None else max(asked_s, wait_s)
         when = f" Trying again in {format_duration(wait_s)}." if wait_s >= 1 else " Trying again."
         self._watcher.waits(fault.message + when)

@@ -157,10 +157,10 @@ class Hub:
     # --- pages --------------------------------------------------------------------------------------------
 
     def model(self, request: HubModelRequest, *, fresh: bool = False) -> HubModel:
-        """A repository with its files, remembered for `KEEP_MODEL_S` unless `fresh`.
+        """A repository with its files, remembered for `KEEP_MODEL_S`.
 
         When the hub cannot be asked, what was seen before or what the built-in catalogue knows (without files), with
-        `offline` saying why.
+        `offline` saying why. With `fresh` neither: the hub answers, or its error is raised.
 
         Raises:
             BadRequest: if the repository's name cannot be one.
@@ -170,7 +170,7 @@ class Hub:
         try:
             return self._marked_model(self._model(repo, revision, fresh=fresh))
         except HubFault as fault:
-            if not _is_away(fault):
+            if fresh or not _is_away(fault):
                 raise
             with self._lock:
                 kept = self._models.get((self._endpoint, repo, revision))

@@ -1,7 +1,8 @@
 """HTTP with the hub: one set of connections, redirects that never carry the token away, bodies that can be cut.
 
-Metadata and files both come through here. huggingface_hub builds the headers and names the errors; the requests are
-ours, because its own calls have no timeout, cannot be stopped, and start a broken download from zero.
+Metadata and files both come through here. huggingface_hub names the errors, the token and the address; the requests are
+ours, because its own calls have no timeout, cannot be stopped, ask more than they were asked for (its builder of headers
+asks the hub for a list first), and start a broken download from zero.
 """
 
 import contextlib
@@ -14,7 +15,6 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 from huggingface_hub import constants
-from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils._http import hf_raise_for_status
 
 from runtime import __version__
@@ -27,6 +27,7 @@ MAX_ERROR_BYTES = 65_536
 MAX_REDIRECTS = 6
 MAX_CONNECTIONS = 64
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SAID = ("X-Linked-Etag", "X-Linked-Size", "ETag")
 _STALE = frozenset({400, 401, 403, 404, 410})
 """What a file server answers to a signed address that has expired, or to one made for another machine."""
 _ABOUT_BODY = frozenset({"content-length", "content-encoding", "transfer-encoding"})
@@ -77,11 +78,11 @@ class Body:
         sha256: hash of the whole file that the hub announced with this answer, "" if none.
     """
 
-    def __init__(self, response: httpx2.Response, first: httpx2.Response, endpoint: str, repo: str) -> None:
+    def __init__(self, response: httpx2.Response, said: Mapping[str, str], endpoint: str, repo: str) -> None:
         self.status = response.status_code
-        self.start, self.total_bytes = _extent(response, first)
+        self.start, self.total_bytes = _extent(response, _number(said.get("X-Linked-Size", "")))
         self.etag = _etag(response.headers.get("ETag", ""))
-        linked = _etag(first.headers.get("X-Linked-Etag", "") or first.headers.get("ETag", ""))
+        linked = _etag(said.get("X-Linked-Etag", "") or said.get("ETag", ""))
         self.sha256 = linked if _SHA256.fullmatch(linked) else ""
         self._response = response
         self._endpoint = endpoint
@@ -169,7 +170,7 @@ class Transport:
             if if_range:
                 headers["If-Range"] = f'"{if_range}"'
         url = f"{base.endpoint}/{place.repo}/resolve/{quote(place.commit, safe='')}/{quote(place.path)}"
-        with self._opened(base, url, headers, place.repo) as (response, first):
+        with self._opened(base, url, headers, place.repo) as (response, said):
             with self._mapped(base, place.repo):
                 if response.status_code in _STALE and _origin(str(response.url)) != _origin(base.endpoint):
                     raise HubFault(
@@ -192,20 +193,23 @@ class Transport:
                         hint="A proxy between here and the hub changes files. Try another network.",
                         endpoint=base.endpoint,
                     )
-                body = Body(response, first, base.endpoint, place.repo)
+                body = Body(response, said, base.endpoint, place.repo)
             yield body
 
     @contextlib.contextmanager
     def _opened(
         self, base: Base, url: str, headers: Mapping[str, str], repo: str
-    ) -> Iterator[tuple[httpx2.Response, httpx2.Response]]:
-        """The last answer after redirects, and the first one (which carries what the hub says of the file)."""
+    ) -> Iterator[tuple[httpx2.Response, Mapping[str, str]]]:
+        """The last answer after redirects, and what the hub itself said of the file on the way there."""
+        said: dict[str, str] = {}
+        with_token = True
         with contextlib.ExitStack() as stack:
             with self._mapped(base, repo):
-                response = first = self._send(base, url, headers, with_token=True)
-            stack.callback(first.close)
-            with_token = True
+                response = self._send(base, url, headers, with_token=True)
+            stack.callback(response.close)
             for _ in range(MAX_REDIRECTS):
+                if with_token:
+                    said |= {name: response.headers[name] for name in _SAID if name in response.headers}
                 if response.status_code not in _REDIRECTS or "Location" not in response.headers:
                     break
                 response.close()
@@ -219,13 +223,13 @@ class Transport:
                 stack.callback(response.close)
             else:
                 raise HubFault(f"The hub at {base.endpoint} redirects in circles.", endpoint=base.endpoint)
-            yield response, first
+            yield response, said
 
     def _send(self, base: Base, url: str, headers: Mapping[str, str], *, with_token: bool) -> httpx2.Response:
         token = base.token() if with_token else ""
-        full = build_hf_headers(
-            token=token or False, library_name="deskside", library_version=__version__, headers=dict(headers)
-        )
+        full = {"User-Agent": f"deskside/{__version__}", **headers}
+        if token:
+            full["Authorization"] = f"Bearer {token}"
         client = self._ready(base.endpoint)
         return client.send(client.build_request("GET", url, headers=full), stream=True)
 
@@ -320,12 +324,11 @@ def _etag(raw: str) -> str:
     return "" if raw.startswith("W/") else raw.strip('"')
 
 
-def _extent(response: httpx2.Response, first: httpx2.Response) -> tuple[int, int | None]:
-    """Where the body begins in the file, and how long the file is.
+def _extent(response: httpx2.Response, linked: int | None) -> tuple[int, int | None]:
+    """Where the body begins in the file, and how long the file is (`linked` where the answer does not tell).
 
     Source: RFC 9110, 14.4 (`Content-Range: bytes 5-9/100`, `bytes */100` with a 416).
     """
-    linked = _number(first.headers.get("X-Linked-Size", ""))
     if response.status_code in (206, 416):
         match = re.match(r"^\s*bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)\s*$", response.headers.get("Content-Range", ""))
         if match is None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from runtime.library.downloads.transfer import Patience
 from runtime.messages.library import Download
 from tests.fakes.download_rig import FILE, REPO, DownloadRig, one_file, patient, some_bytes
 from tests.fakes.fake_hub import TOKEN, FakeHub, FakeRepo, Refusal
@@ -379,5 +379,53 @@ def test_name_that_leads_out_of_the_folder_when_listed_then_it_is_not_offered(tm
         assert rig.files() == {f"{REPO}/{FILE}"}
 
 
-def test_patience_when_not_said_otherwise_then_lasts_ten_minutes() -> None:
-    assert Patience().give_up_s == 600.0
+def test_failed_for_want_of_a_connection_when_the_program_starts_again_then_it_goes_on(
+    fake: FakeHub, tmp_path: Path
+) -> None:
+    with DownloadRig(fake, tmp_path, policy=patient(give_up_s=0.1)) as rig:
+        added = rig.add()
+        fake.stop()
+        rig.wait(added.id, "failed", "done")
+    fake.start()
+    with rig.again() as second:
+        second.wait(added.id, "done")
+
+
+def test_offline_when_chosen_and_taken_back_then_downloads_go_on(fake: FakeHub, tmp_path: Path) -> None:
+    with DownloadRig(fake, tmp_path) as rig:
+        fake.cut_then_wait(100_000)
+        added = rig.add()
+        rig.until(lambda: rig.now(added.id), lambda download: download.done_bytes == 100_000)
+        rig.downloads.pause(added.id)
+        offline = msgspec.structs.replace(rig.options, offline=True)
+        rig.hub.configure(offline)
+        rig.downloads.configure(offline)
+        rig.downloads.resume(added.id)
+        stopped = rig.wait(added.id, "failed")
+        assert stopped.failure is not None
+        assert "stay offline" in stopped.failure.message
+        fake.gate.set()
+        rig.hub.configure(rig.options)
+        rig.downloads.configure(rig.options)
+        rig.wait(added.id, "done")
+
+
+def test_changed_file_when_the_hub_goes_away_before_its_new_list_came_then_it_is_still_asked_for(
+    fake: FakeHub, tmp_path: Path
+) -> None:
+    with DownloadRig(fake, tmp_path, policy=patient(give_up_s=0.0)) as rig:
+        fake.cut_then_wait(100_000)
+        added = rig.add()
+        rig.until(lambda: rig.now(added.id), lambda download: download.done_bytes == 100_000)
+        rig.downloads.pause(added.id)
+        fake.gate.set()
+        fake.repos[REPO].files[FILE] = some_bytes(300_000, seed=97)
+        rig.downloads.resume(added.id)
+        rig.until(lambda: rig.now(added.id), lambda download: "HubChanged" in str(download.failure))
+        fake.stop()
+        rig.downloads.resume(added.id)
+        rig.until(lambda: rig.now(added.id), lambda download: "HubOffline" in str(download.failure))
+        fake.start()
+        rig.downloads.resume(added.id)
+        rig.wait(added.id, "done")
+        assert rig.path().read_bytes() == fake.repos[REPO].files[FILE]

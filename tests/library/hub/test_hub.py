@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -179,10 +182,12 @@ def test_mirror_when_set_then_it_is_asked_from_then_on(hub: Hub, fake: FakeHub) 
 
 def test_page_seen_before_when_the_hub_is_away_then_it_is_shown_and_says_why(hub: Hub, fake: FakeHub) -> None:
     hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"))
-    fake.stop()
-    model = hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"), fresh=True)
+    hub.configure(ModelsOptions(hub_endpoint=fake.endpoint, offline=True))
+    model = hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"))
     assert len(model.files) == 2
-    assert "cannot be reached" in model.offline
+    assert "stay offline" in model.offline
+    with pytest.raises(HubOffline, match="stay offline"):
+        hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"), fresh=True)
     assert hub.find_file("acme/Tiny-Chat-GGUF", "Q8_0")[1].size_bytes == 8000
 
 
@@ -387,3 +392,36 @@ def test_closed_when_asked_then_it_ends_at_once(hub: Hub) -> None:
 def test_page_when_crossing_a_border_then_it_is_the_same(hub: Hub) -> None:
     model = hub.model(HubModelRequest("acme/Tiny-Chat-GGUF"))
     assert msgspec.json.decode(msgspec.json.encode(model), type=type(model)) == model
+
+
+def told_by(environment: dict[str, str], tmp_path: Path) -> str:
+    """What a new process with these variables says of its hub."""
+    script = f"""
+from pathlib import Path
+from runtime.library.hub.hub import Hub
+from runtime.messages.library import HubSearch
+from runtime.options import ModelsOptions
+from runtime.paths import DataFolder
+hub = Hub(DataFolder(Path({str(tmp_path)!r})), ModelsOptions())
+print(hub.endpoint, hub.search(HubSearch("x")).offline)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+        env=os.environ | environment,
+    )
+    return ran.stdout
+
+
+def test_mirror_of_the_environment_when_nothing_else_is_set_then_it_is_asked(fake: FakeHub, tmp_path: Path) -> None:
+    assert told_by({"HF_ENDPOINT": fake.endpoint}, tmp_path).strip() == fake.endpoint
+    assert len(fake.asked) == 1
+
+
+def test_offline_by_environment_when_searched_then_the_hub_is_not_asked(fake: FakeHub, tmp_path: Path) -> None:
+    told = told_by({"HF_ENDPOINT": fake.endpoint, "HF_HUB_OFFLINE": "1"}, tmp_path)
+    assert "stay offline" in told
+    assert fake.asked == []

@@ -1,3 +1,4 @@
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -119,3 +120,45 @@ def test_connections_when_many_files_are_opened_then_none_is_left_behind(transpo
     for _ in range(MAX_CONNECTIONS + 5):  # one that was left behind would be missing in the end
         with transport.open_file(base(fake), PLACE) as body:
             next(body.chunks())
+
+
+def test_repository_that_was_renamed_when_opened_then_the_hash_told_behind_the_redirect_counts(
+    transport: Transport, fake: FakeHub
+) -> None:
+    hops = iter([f"{fake.endpoint}/acme/Tiny/resolve/main/{PLACE.path}"])
+    fake.redirect_by = lambda: next(hops, None)
+    with transport.open_file(base(fake), PLACE) as body:
+        assert body.sha256 == fake.repos["acme/Tiny"].sha256(PLACE.path)
+
+
+def test_hash_told_by_a_file_server_when_opened_then_it_is_not_the_hubs_word(
+    transport: Transport, fake: FakeHub
+) -> None:
+    fake.linked = False
+    with transport.open_file(base(fake), PLACE) as body:
+        assert body.sha256 == ""
+        assert body.etag == fake.repos["acme/Tiny"].sha256(PLACE.path)
+
+
+def test_proxy_of_the_environment_when_set_then_the_hub_is_asked_through_it(
+    fake: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", fake.endpoint)
+    fake.redirects = False
+    transport = Transport()
+    with transport.open_file(Base("http://hub.invalid", lambda: ""), PLACE) as body:
+        assert b"".join(body.chunks()) == DATA
+    assert fake.asked[0].host == "hub.invalid"
+    transport.close()
+
+
+def test_closed_while_a_file_comes_when_read_on_then_it_ends_in_words(fake: FakeHub) -> None:
+    transport = Transport()
+    fake.gate.clear()
+    with transport.open_file(base(fake), PLACE) as body:
+        transport.close()
+        fake.gate.set()
+        with contextlib.suppress(HubOffline):  # whether it still comes is the connection's affair; a crash is not
+            list(body.chunks())
+    with pytest.raises(HubOffline, match="closing"), transport.open_file(base(fake), PLACE):
+        pass
