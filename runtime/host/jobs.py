@@ -183,6 +183,6 @@ class Jobs:
         del self._controls[job_id]
         del self._tasks[job_id]
         ended = [one.id for one in self._jobs.values() if one.state != "running"]
-        for old in ended[: len(ended) - MAX_ENDED]:
+        for old in ended[:-MAX_ENDED]:
             del self._jobs[old]
         self._send(JobChanged(job))

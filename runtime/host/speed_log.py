@@ -7,7 +7,7 @@ Only answers that had the model and the machine's models to themselves count, an
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,6 +85,7 @@ class SpeedLog:
         self._machine_speed = machine_speed
         self._clock = clock
         self._samples: tuple[SpeedSample, ...] | None = None
+        self._reading = asyncio.Lock()
         self._last_at: dict[str, float] = {}
         """By model; as many as were answered in `PERIOD_S`."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,12 +94,13 @@ class SpeedLog:
 
     async def samples(self) -> tuple[SpeedSample, ...]:
         """The newest `MAX_KEPT` answers, oldest first; none where the catalogue cannot be read."""
-        if self._samples is None:
-            try:
-                self._samples = (await asyncio.to_thread(self._store.speeds, SpeedSample))[-MAX_KEPT:]
-            except RuntimeFault as error:
-                log.warning("measured speeds cannot be read: %s", error.message)
-                self._samples = ()
+        async with self._reading:
+            if self._samples is None:
+                try:
+                    self._samples = (await asyncio.to_thread(self._store.speeds, SpeedSample))[-MAX_KEPT:]
+                except RuntimeFault as error:
+                    log.warning("measured speeds cannot be read: %s", error.message)
+                    self._samples = ()
         return self._samples
 
     async def record(self, model_id: str) -> LoadRecord | None:
@@ -152,7 +154,7 @@ class SpeedLog:
 
     async def _learn(self, loaded: _Loaded, usage: Usage, timings: Timings) -> None:
         shape = await self._shape_of(loaded.model)
-        before: Sequence[SpeedSample] = await self.samples()
+        await self.samples()
         predicted = predict(
             shape,
             loaded.resolved,
@@ -171,7 +173,7 @@ class SpeedLog:
             generation_tps=timings.generation_tps,
             prompt_tps=timings.prompt_tps,
         )
-        self._samples = (*before, sample)[-MAX_KEPT:]
+        self._samples = (*(self._samples or ()), sample)[-MAX_KEPT:]
         await asyncio.to_thread(self._keep, sample)
 
     def _keep(self, sample: SpeedSample) -> None:

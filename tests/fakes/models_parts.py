@@ -194,6 +194,9 @@ class FakeDownloads:
     def close(self) -> None:
         self.calls.append("close")
 
+    def arrive(self, download_id: str) -> None:
+        self._put(msgspec.structs.replace(self._get(download_id), state="done"))
+
     def _get(self, download_id: str) -> Download:
         if download_id not in self._downloads:
             raise BadRequest("There is no such download.")
@@ -212,11 +215,18 @@ class FakeHeaders:
         raise HubNotFound(f"There is no {file} in {repo} at {revision}.", repo=repo)
 
 
-def make_fake_hub(options: ModelsOptions, told: DownloadsTold) -> HubParts:
-    hub, downloads = FakeHub(), FakeDownloads(told)
-    hub.configure(options)
-    downloads.configure(options)
-    return HubParts(hub, downloads, FakeHeaders())
+class FakeHubSide:
+    """Makes the hub and the downloads, and remembers them."""
+
+    def __init__(self) -> None:
+        self.hub = FakeHub()
+        self.downloads: FakeDownloads | None = None
+
+    def make(self, options: ModelsOptions, told: DownloadsTold) -> HubParts:
+        self.downloads = FakeDownloads(told)
+        self.hub.configure(options)
+        self.downloads.configure(options)
+        return HubParts(self.hub, self.downloads, FakeHeaders())
 
 
 class FakeProbe:
@@ -239,7 +249,7 @@ class FakeProbe:
         pass
 
 
-def fake_library(files: FakeFiles, options: ModelsOptions) -> LibraryParts:
+def fake_library(files: FakeFiles, hub: FakeHubSide, options: ModelsOptions) -> LibraryParts:
     files.set_options(options)
     catalogue = Catalogue(None)
-    return LibraryParts(files, Records(catalogue), make_fake_hub, catalogue.close)
+    return LibraryParts(files, Records(catalogue), hub.make, catalogue.close)

@@ -18,7 +18,7 @@ from runtime.host.worker_session import Patience
 from runtime.messages.api import HostEvent
 from runtime.paths import DataFolder
 from tests.fakes.host_parts import FAKE_WORKER, FakeSampler
-from tests.fakes.models_parts import FakeFiles, FakeProbe, fake_library
+from tests.fakes.models_parts import FakeDownloads, FakeFiles, FakeHub, FakeHubSide, FakeProbe, fake_library
 
 MODELS = ("fake", "other", "refuse", "crash-loading", "slow-loading")
 FAST_RESTARTS = RestartPolicy(backoff_s=(0.05,), patience=Patience(connect_within_s=20.0, silent_limit_s=5.0))
@@ -55,8 +55,9 @@ class RunningHost:
         )
         self._policy = policy
         self.files = FakeFiles(data.models, *MODELS)
+        self.hub_side = FakeHubSide()
         self.parts = HostParts(
-            make_library=lambda options: fake_library(self.files, options),
+            make_library=lambda options: fake_library(self.files, self.hub_side, options),
             make_sampler=FakeSampler,
             on_worker_line=lambda _model, _line: None,
             prober=FakeProbe(),
@@ -104,6 +105,16 @@ class RunningHost:
         self._loop = asyncio.get_running_loop()
         self.host = Host(self.config, self.parts, policy=self._policy)
         await self.host.run(ownership)
+
+    @property
+    def hub(self) -> FakeHub:
+        return self.hub_side.hub
+
+    @property
+    def downloads(self) -> FakeDownloads:
+        """Once something asked for them."""
+        assert self.hub_side.downloads is not None
+        return self.hub_side.downloads
 
     def wait_for(self, wanted: Callable[[HostEvent], bool], timeout_s: float = 15.0) -> HostEvent:
         """The first event, past or coming, that is wanted."""

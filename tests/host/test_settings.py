@@ -11,11 +11,12 @@ from runtime.host.settings import (
     MAX_REMEMBERED_MODELS,
     MIGRATIONS,
     SETTINGS_VERSION,
+    Settings,
     SettingsFile,
     StoredKey,
     write_atomically,
 )
-from runtime.options import ApiOptions, LoadOptions
+from runtime.options import ApiOptions, LoadOptions, ModelsOptions
 
 
 @pytest.fixture
@@ -136,3 +137,25 @@ def test_when_a_migration_exists_then_it_has_a_test() -> None:
     assert sorted(MIGRATIONS) == list(range(SETTINGS_VERSION))
     for version in MIGRATIONS:
         assert f"test_when_migrated_{version}_to_{version + 1}_" in Path(__file__).read_text()
+
+
+def test_when_options_for_all_models_change_then_another_run_reads_them(path: Path) -> None:
+    file = SettingsFile(path)
+    options = ModelsOptions(max_loaded=2, folders=("/a folder/ü",), nodes=("10.0.0.5:50052",), offline=True)
+    file.change(models_options=options)
+    file.remember_options("m", LoadOptions(n_ctx=512))
+    again = SettingsFile(path)
+    assert again.current.models_options == options
+    assert again.load_options("m") == LoadOptions(n_ctx=512)
+    assert again.current.last_model == ""  # remembering is not loading
+    raw = tomllib.loads(path.read_text())
+    assert "idle_unload_s" not in raw["models_options"]  # automatic is stored as automatic
+
+
+def test_when_many_settings_are_remembered_then_the_oldest_go(path: Path) -> None:
+    file = SettingsFile(path)
+    names = [f"m{number}" for number in range(MAX_REMEMBERED_MODELS)]
+    file.current = Settings(load_options=dict.fromkeys(names, LoadOptions(n_ctx=512)))
+    file.remember_options("one more", LoadOptions(n_ctx=1024))
+    assert len(file.current.load_options) == MAX_REMEMBERED_MODELS
+    assert "m0" not in file.current.load_options
