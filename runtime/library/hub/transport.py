@@ -1,8 +1,8 @@
 """HTTP with the hub: one set of connections, redirects that never carry the token away, bodies that can be cut.
 
 Metadata and files both come through here. huggingface_hub names the errors, the token and the address; the requests are
-ours, because its own calls have no timeout, cannot be stopped, ask more than they were asked for (its builder of headers
-asks the hub for a list first), and start a broken download from zero.
+ours, because its own calls have no timeout, cannot be stopped, ask more than was asked for (its builder of headers asks
+the hub for a list first), and start a broken download from zero.
 """
 
 import contextlib
