@@ -43,7 +43,7 @@ class Arrivals(QObject):
     def _look_at_downloads(self) -> None:
         before, self._downloads = self._downloads, {one.id: one.state for one in self._link.downloads}
         for one in self._link.downloads:
-            if before.get(one.id, "") != one.state and (one.id in before or one.state == "failed"):
+            if before.get(one.id) != one.state:
                 self._tell_download(one)
 
     def _tell_download(self, download: Download) -> None:
@@ -71,7 +71,7 @@ class Arrivals(QObject):
     def _look_at_jobs(self) -> None:
         before, self._jobs = self._jobs, {one.id: one.state for one in self._link.jobs}
         for one in self._link.jobs:
-            if one.id in before and before[one.id] != one.state:
+            if before.get(one.id) != one.state:  # a short one is over before it was seen running
                 self._tell_job(one)
 
     def _tell_job(self, job: Job) -> None:

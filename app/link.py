@@ -373,15 +373,16 @@ class HostLink(QObject):
         failed: Failed | None,
         *,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
+        owner: QObject | None = None,
     ) -> Call | None:
         """Send one short request; `None` when there is no host (which is told as a failure).
 
-        `timeout_ms` bounds the silence, not the whole request.
+        `timeout_ms` bounds the silence, not the whole request. Once `owner` is gone, nothing is told.
         """
         tell_failed = failed or self.request_failed.emit
         if self._host is None:
             failure = unreachable(QCoreApplication.translate("HostLink", "not connected"))
-            QTimer.singleShot(0, self, lambda: tell_failed(failure))
+            QTimer.singleShot(0, owner or self, lambda: tell_failed(failure))
             return None
         raw = QByteArray(b"" if body is None else msgspec.json.encode(body))
         reply = self._requests.sendCustomRequest(
@@ -402,7 +403,7 @@ class HostLink(QObject):
             if done is not None:
                 done(answer)
 
-        return Call(reply, take, self)
+        return Call(reply, take, owner or self)
 
 
 def _nothing(raw: bytes) -> None:

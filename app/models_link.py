@@ -47,10 +47,12 @@ SLOW_TIMEOUT_MS = 300_000
 class ModelsLink(QObject):
     """Home thread: main. Without `failed`, a failure comes as `HostLink.request_failed`.
 
+    Whoever asks has one of its own as its child: answers that come after its end are told to nobody.
+
     Each method returns the `Call`, so that an answer nobody needs any more can be dropped; `None` without a host.
     """
 
-    def __init__(self, link: HostLink, parent: QObject | None = None) -> None:
+    def __init__(self, link: HostLink, parent: QObject) -> None:
         super().__init__(parent)
         self._link = link
 
@@ -66,7 +68,7 @@ class ModelsLink(QObject):
         timeout_ms: int = SLOW_TIMEOUT_MS,
     ) -> Call | None:
         decode = msgspec.json.Decoder(kind).decode
-        return self._link.send(method, path, body, decode, done, failed, timeout_ms=timeout_ms)
+        return self._link.send(method, path, body, decode, done, failed, timeout_ms=timeout_ms, owner=self)
 
     def _tell(
         self,
@@ -81,7 +83,7 @@ class ModelsLink(QObject):
             if done is not None:
                 done()
 
-        return self._link.send(method, path, body, _nothing, finished, failed)
+        return self._link.send(method, path, body, _nothing, finished, failed, owner=self)
 
     # --- plans and settings
 
@@ -110,7 +112,7 @@ class ModelsLink(QObject):
     def record(self, model: str, done: Done[LoadRecord | None], *, failed: Failed | None = None) -> Call | None:
         """Planned against actual of a model's last load; `None` when it was never loaded."""
         decode = msgspec.json.Decoder(LoadRecord | None).decode
-        return self._link.send("POST", "/admin/models/record", ModelRequest(model), decode, done, failed)
+        return self._link.send("POST", "/admin/models/record", ModelRequest(model), decode, done, failed, owner=self)
 
     def options(self, done: Done[ModelsOptions], *, failed: Failed | None = None) -> Call | None:
         """What holds for all models."""

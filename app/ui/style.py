@@ -215,8 +215,6 @@ def _fields(t: Tokens) -> str:
     QLineEdit[kind="palette"] {{ background: transparent; border: none; font-size: {Type.READ}px;
         padding: {Space.XS}px; }}
     QSpinBox, QDoubleSpinBox {{ padding-right: {Space.M}px; }}
-    QSpinBox QLineEdit, QDoubleSpinBox QLineEdit {{ background: transparent; border: none; min-height: 0;
-        padding: 0 0 0 {Space.HAIR}px; }}
     QSpinBox::up-button, QDoubleSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::down-button {{
         border: none; background: transparent; width: {Space.M}px; subcontrol-origin: border; }}
     QSpinBox::up-button, QDoubleSpinBox::up-button {{ subcontrol-position: top right; }}

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 from PySide6.QtCore import QByteArray, QSize, QTimer, Signal
@@ -23,6 +24,9 @@ from app.ui.icons import plain_icon
 from app.ui.theme import Size
 from app.ui.transcript.warm import warm_up
 from runtime.options import ApiOptions
+
+if TYPE_CHECKING:
+    from app.ui.models.page import ModelsPage
 
 WARM_UP_MS = 1_000
 """After the first paint, what the first answer needs is imported on a lane, when the start itself is over."""
@@ -186,6 +190,14 @@ class MainWindow(QMainWindow):
         view.addSeparator()
         self._action(view, self.tr("Command palette…"), self.open_palette, "Ctrl+K", "command")
 
+        models = bar.addMenu(self.tr("&Models"))
+        self._action(models, self.tr("Installed models"), partial(self.show_models, "installed"), None, "models")
+        self._action(models, self.tr("Discover models"), partial(self.show_models, "discover"), "Ctrl+D", "search")
+        self._action(models, self.tr("Downloads"), partial(self.show_models, "downloads"), "Ctrl+J", "download")
+        models.addSeparator()
+        self._action(models, self.tr("Import a model file…"), self._import_model, None, "plus")
+        self._action(models, self.tr("Where models are kept…"), self._show_folders, None, "disk")
+
         tools = bar.addMenu(self.tr("&Server"))
         self._action(tools, self.tr("Turn the API on or off"), self._toggle_api, None, "server")
         self._action(tools, self.tr("Copy the API address"), self._copy_api_address, None, "copy")
@@ -200,6 +212,8 @@ class MainWindow(QMainWindow):
         context.host.failed.connect(self._on_host_failed)
         context.link.connected.connect(self.banner.hide)
         context.link.disconnected.connect(self._on_disconnected)
+        context.arrivals.chat_wanted.connect(self._chat_with)
+        context.arrivals.shown_wanted.connect(partial(self.show_models, "downloads"))
         context.session.title_changed.connect(self._show_title)
         context.session.opened.connect(lambda _id: self._show_title(context.session.title))
 
@@ -234,6 +248,22 @@ class MainWindow(QMainWindow):
         if name not in self._pages:
             self._add_page(name, self._make_page(name))
         return self._pages[name]
+
+    def show_models(self, tab: str) -> "ModelsPage":
+        """Show a tab of the models page."""
+        from app.ui.models.page import ModelsPage
+
+        self.show_page("models")
+        page = self.page_widget("models")
+        assert isinstance(page, ModelsPage)  # noqa: S101 - made here under this name
+        page.show_tab(tab)
+        return page
+
+    def _import_model(self) -> None:
+        self.show_models("installed").installed.choose_import()
+
+    def _show_folders(self) -> None:
+        self.show_models("installed").open_folders()
 
     def _chat_with(self, model_id: str) -> None:
         self.chat.load_model(model_id)

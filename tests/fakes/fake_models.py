@@ -154,6 +154,10 @@ def some_picks() -> tuple[HubEntry, ...]:
             kind="embedding",
             n_ctx_train=2048,
         ),
+        hub_entry("Qwen/Qwen3-30B-A3B-GGUF", 30_500_000_000, note="Fast for its size."),
+        hub_entry("Qwen/Qwen3-14B-GGUF", 14_800_000_000, note="Larger and slower, more knowledge."),
+        hub_entry("microsoft/phi-4-GGUF", 14_700_000_000, note="Good at reasoning in English.", architecture="phi3"),
+        hub_entry("meta-llama/Llama-3.2-3B-GGUF", 3_212_749_888, note="Small and quick.", architecture="llama"),
     )
 
 

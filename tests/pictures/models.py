@@ -249,7 +249,7 @@ class ModelShooter(Shooter):
         if self.wants("m08-import"):
             from app.ui.models.import_dialog import ImportDialog
 
-            dialog = ImportDialog(context.models, "/home/ada/Downloads/Größe 7B (neu).gguf", self.page)
+            dialog = ImportDialog(context.link, "/home/ada/Downloads/Größe 7B (neu).gguf", self.page)
             dialog.open()
             self.rest()
             self.dialog(dialog, "m08-import")

@@ -1,7 +1,6 @@
 """Editors for one option each: a number with a slider, a choice, or lines of text."""
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -17,34 +16,13 @@ from PySide6.QtWidgets import (
 from app.ui.appearance import Appearance
 from app.ui.chat.option_specs import OptionSpec
 from app.ui.controls.buttons import IconButton
+from app.ui.controls.fields import ChoiceField, FloatField, IntField, SliderField
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.theme import Size, Space
 
 SLIDER_STEPS = 200
 
 Value = float | int | str | None
-
-
-class _Slider(QSlider):
-    """A slider that leaves the wheel to the page it stands on."""
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
-
-
-class _Combo(QComboBox):
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
-
-
-class _Int(QSpinBox):
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
-
-
-class _Float(QDoubleSpinBox):
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
 
 
 class OptionRow(QWidget):
@@ -90,7 +68,7 @@ class OptionRow(QWidget):
         top.addWidget(field)
         column.addLayout(top)
         if spec.kind != "choice" and not spec.optional:
-            self._slider = _Slider(Qt.Orientation.Horizontal)
+            self._slider = SliderField()
             self._slider.setRange(0, SLIDER_STEPS)
             self._slider.setAccessibleName(self.tr("{name}, slider").format(name=spec.title))
             self._slider.valueChanged.connect(self._on_slider)
@@ -100,19 +78,19 @@ class OptionRow(QWidget):
     def _make_field(self) -> QWidget:
         spec = self.spec
         if spec.kind == "choice":
-            self._combo = _Combo()
+            self._combo = ChoiceField()
             for choice in spec.choices:
                 self._combo.addItem(self._choice_text(choice), choice)
             self._combo.currentIndexChanged.connect(lambda _at: self._edit(self._read()))
             return self._combo
         if spec.kind == "int":
-            whole = _Int()
+            whole = IntField()
             whole.setRange(round(spec.low), round(spec.high))
             whole.setKeyboardTracking(False)
             whole.valueChanged.connect(lambda _value: self._edit(self._read()))
             self._number = whole
             return whole
-        real = _Float()
+        real = FloatField()
         real.setDecimals(2)
         real.setRange(spec.low, spec.high)
         real.setSingleStep(0.05)

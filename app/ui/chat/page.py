@@ -108,13 +108,13 @@ class ChatPage(QWidget):
         column.addWidget(head)
 
         self._stack = QStackedLayout()
+        column.addLayout(self._stack, 1)  # before its widgets come: it shows the first one at once
         self.empty = EmptyChat(self._appearance)
         formulas = Formulas(self._lane, self)
         lexers = Lexers(self._lane, self)
         self.transcript = TranscriptView(self._appearance, formulas, lexers)
         self._stack.addWidget(self.empty)
         self._stack.addWidget(self.transcript)
-        column.addLayout(self._stack, 1)
         self.composer = Composer(self._appearance)
         foot = QHBoxLayout()
         foot.setContentsMargins(Space.L, Space.HAIR, Space.L, Space.M)

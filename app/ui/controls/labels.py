@@ -17,6 +17,20 @@ def label(text: str = "", tone: str = "", *, wrap: bool = False, parent: QWidget
     return made
 
 
+LONG_WORD = 32
+"""A longer word (a hash, a path) would not fit a narrow label, which only breaks between words."""
+
+
+def breakable(text: str) -> str:
+    """Text whose long words may break anywhere (by zero-width spaces)."""
+    return " ".join(
+        "\u200b".join(word[at : at + LONG_WORD // 4] for at in range(0, len(word), LONG_WORD // 4))
+        if len(word) > LONG_WORD
+        else word
+        for word in text.split(" ")
+    )
+
+
 def set_tone(target: QLabel, tone: str) -> None:
     """Change a label's tone."""
     if target.property("tone") != tone:

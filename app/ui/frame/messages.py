@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app.notices import Level
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, push_button
-from app.ui.controls.labels import label
+from app.ui.controls.labels import breakable, label
 from app.ui.icons import paint_icon
 from app.ui.theme import Size, Space
 
@@ -58,7 +58,7 @@ class Toast(QFrame):
         row.setContentsMargins(Space.M, Space.S, Space.S, Space.S)
         row.setSpacing(Space.S)
         row.addWidget(_LevelIcon(appearance, level, self), 0, Qt.AlignmentFlag.AlignVCenter)
-        words = label(text, wrap=True, parent=self)
+        words = label(breakable(text), wrap=True, parent=self)
         row.addWidget(words, 1)
         if on_action is not None and action_label:
             button = push_button(action_label, lambda: self._act(on_action), parent=self)

@@ -50,13 +50,14 @@ class ModelCard(QFrame):
     """Told anew what the model is, whether it is loaded, and what the plan says."""
 
     wanted = Signal(str, str)
-    """Model id and action: load, unload, chat, plan, quantize, verify, remove, folder."""
+    """Model id and action: load, beside, unload, chat, plan, quantize, verify, remove, folder."""
 
     def __init__(self, model: InstalledModel, appearance: Appearance) -> None:
         super().__init__()
         self.model = model
         self._appearance = appearance
         self._state = ""
+        self.others_loaded = False
         self._plan: MemoryPlan | None = None
         self._look_name = ""
         self.setProperty("role", "card")
@@ -157,8 +158,13 @@ class ModelCard(QFrame):
             if model.quantization in FULL_PRECISION and not model.problem
             else tr("A smaller file can only be made of the original (F32, F16 or BF16).")
         )
+        busy_now = tr("It is loaded.") if self._state in ("ready", "loading", "restarting") else ""
         busy = tr("Unload it first.") if self._state in ("ready", "loading", "restarting") else ""
+        alone = "" if self.others_loaded else tr("No other model is loaded.")
+        usable = self.model.kind != "projector" and not self.model.problem
+        beside = alone if usable else tr("This file cannot be loaded.")
         return [
+            ("beside", "plus", tr("Load beside the others"), busy_now or beside),
             ("folder", "folder", tr("Show in folder"), ""),
             ("verify", "shield", tr("Check the file"), ""),
             ("quantize", "shrink", tr("Make a smaller file…"), small),

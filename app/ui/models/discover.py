@@ -10,6 +10,8 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QW
 
 from app.call import Call
 from app.context import AppContext
+from app.models_link import ModelsLink
+from app.suggest import suggest
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
 from app.ui.controls.gradual import Gradual
@@ -20,6 +22,7 @@ from app.ui.models.words import tr
 from app.ui.pages.base import ScrolledColumn, clear_layout
 from app.ui.theme import Space
 from runtime.errors import Failure
+from runtime.messages.fit import Machine
 from runtime.messages.library import HubEntry, HubPage, HubSearch
 
 SEARCH_AFTER_MS = 350
@@ -53,14 +56,15 @@ class DiscoverView(QWidget):
 
     def __init__(self, context: AppContext, appearance: Appearance) -> None:
         super().__init__()
-        self._models = context.models
+        self._models = ModelsLink(context.link, self)
         self._link = context.link
         self._appearance = appearance
         self._call: Call | None = None
         self._cursor = ""
         self._entries: list[HubEntry] = []
         self._has_begun = False
-        self._picked: set[str] = set()
+        self._picked: tuple[HubEntry, ...] = ()
+        self._shown_picks: tuple[HubEntry, ...] = ()
         self._n_empty = 0
         self._build = Gradual(self)
         self._build_picks = Gradual(self)
@@ -71,12 +75,8 @@ class DiscoverView(QWidget):
         area.column.addLayout(self._build_head())
         self._message = Message()
         area.column.addWidget(self._message)
-        self._picks_title = label(tr("Good ones to begin with"), "heading")
-        self._picks_note = label(
-            tr("Chosen by hand. Open one to see which version suits this computer, before anything is downloaded."),
-            "muted",
-            wrap=True,
-        )
+        self._picks_title = label("", "heading")
+        self._picks_note = label("", "muted", wrap=True)
         self._picks = QVBoxLayout()
         self._picks.setSpacing(Space.XS)
         self._list_title = label(tr("Popular at the moment"), "heading")
@@ -85,9 +85,13 @@ class DiscoverView(QWidget):
         self._list.setContentsMargins(0, 0, 0, 0)
         self._list.setSpacing(Space.XS)
         self._waiting = Waiting()
+        self._waiting_picks = Waiting()
         area.column.addWidget(self._picks_title)
         area.column.addWidget(self._picks_note)
+        area.column.addWidget(self._waiting_picks)
         area.column.addLayout(self._picks)
+        self._all = push_button("", self._show_all_picks)
+        area.column.addWidget(self._all)
         area.column.addSpacing(Space.XS)
         area.column.addWidget(self._list_title)
         area.column.addWidget(self._waiting)
@@ -150,7 +154,7 @@ class DiscoverView(QWidget):
         self.field.setFocus()
         if not self._has_begun and self._link.is_connected:
             self._has_begun = True
-            self._models.picks(self._show_picks, failed=lambda _failure: None)
+            self._models.picks(self._take_picks, failed=lambda _failure: None)
             self.search()
 
     def _reconnected(self) -> None:
@@ -203,10 +207,32 @@ class DiscoverView(QWidget):
 
     # --- showing
 
-    def _show_picks(self, page: HubPage) -> None:
+    def _take_picks(self, page: HubPage) -> None:
+        """Which of them to show first depends on the computer; until it is known, none is shown."""
+        self._picked = page.entries
+        self._waiting_picks.start(tr("Looking at this computer…"))
+        self._models.machine(self._show_suggested, failed=lambda _failure: self._show_all_picks())
+
+    def _show_suggested(self, machine: Machine) -> None:
+        self._show_picks(suggest(self._picked, machine) or self._picked)
+
+    def _show_all_picks(self) -> None:
+        self._show_picks(self._picked)
+
+    def _show_picks(self, entries: tuple[HubEntry, ...]) -> None:
+        self._waiting_picks.stop()
+        self._build_picks.stop()
         clear_layout(self._picks)
-        self._picked = {entry.repo for entry in page.entries}
-        self._build_picks.run(self._cards(self._picks, list(page.entries)), self._show_sections)
+        self._shown_picks = entries
+        are_all = len(entries) == len(self._picked)
+        self._picks_title.setText(tr("Good ones to begin with") if are_all else tr("Good ones for this computer"))
+        self._picks_note.setText(
+            tr("Chosen by hand. Open one to see which version suits this computer, before anything is downloaded.")
+            if are_all
+            else tr("Chosen by hand; these should answer faster than people read. Open one to see its versions.")
+        )
+        self._all.setText(tr("Show all {n}").format(n=len(self._picked)))
+        self._build_picks.run(self._cards(self._picks, list(entries)), self._show_sections)
         self._show_sections()
 
     def _show_page(self, is_more: bool, page: HubPage) -> None:
@@ -217,7 +243,7 @@ class DiscoverView(QWidget):
             clear_layout(self._list)
             self._entries = []
         self._holder.setEnabled(True)
-        hidden = set() if self.is_searching else self._picked
+        hidden = set() if self.is_searching else {entry.repo for entry in self._picked}
         fresh = [entry for entry in page.entries if entry.repo not in hidden][: MAX_SHOWN - len(self._entries)]
         self._entries += fresh
         self._build.run(self._cards(self._list, fresh))
@@ -250,7 +276,8 @@ class DiscoverView(QWidget):
         self._show_sections()
 
     def _show_sections(self) -> None:
-        picks = bool(self._picked) and not self.is_searching
+        picks = bool(self._shown_picks) and not self.is_searching
+        self._all.setVisible(picks and len(self._shown_picks) < len(self._picked))
         self._picks_title.setVisible(picks)
         self._picks_note.setVisible(picks)
         for at in range(self._picks.count()):

@@ -63,9 +63,7 @@ class FoldersPage(SubPage):
     """Opened from the tab of installed models."""
 
     def __init__(self, context: AppContext, appearance: Appearance) -> None:
-        super().__init__(appearance, tr("Where models are kept"))
-        self._models = context.models
-        self._link = context.link
+        super().__init__(context, appearance, tr("Where models are kept"))
         self._options: ModelsOptions | None = None
         self._state: LibraryState | None = None
         add = TintedButton(appearance, "plus", tr("Add a folder…"))
@@ -101,16 +99,16 @@ class FoldersPage(SubPage):
         )
         self.column.addWidget(self._others_card)
         self.column.addStretch(1)
-        self._link.jobs_changed.connect(self._show_job)
-        self._link.installed_changed.connect(self._ask)
+        self.link.jobs_changed.connect(self._show_job)
+        self.link.installed_changed.connect(self._ask)
         self._show_job()
         self._ask()
 
     def _ask(self) -> None:
         if self._state is None:
             self._waiting.start(tr("Looking at the disks…"))
-        self._models.library(self._show_state, failed=self._show_failure)
-        self._models.options(self._show_options, failed=lambda _failure: None)
+        self.models.library(self._show_state, failed=self._show_failure)
+        self.models.options(self._show_options, failed=lambda _failure: None)
 
     def _show_failure(self, failure: Failure) -> None:
         self._waiting.stop()
@@ -136,7 +134,7 @@ class FoldersPage(SubPage):
     def _set_others(self, on: bool) -> None:
         if self._options is not None:
             self._options = msgspec.structs.replace(self._options, use_other_programs=on)
-            self._models.set_options(self._options, lambda _options: self._ask(), failed=self._show_failure)
+            self.models.set_options(self._options, lambda _options: self._ask(), failed=self._show_failure)
 
     # --- folders
 
@@ -159,23 +157,23 @@ class FoldersPage(SubPage):
     def add_folder(self, path: str) -> None:
         """Search a folder from now on."""
         self.message.hide()
-        self._models.add_folder(path, self._show_state, failed=self._say)
+        self.models.add_folder(path, self._show_state, failed=self._say)
 
     def remove_folder(self, path: str) -> None:
         """Search a folder no longer; nothing on disk is touched."""
         self.message.hide()
-        self._models.remove_folder(path, self._show_state, failed=self._say)
+        self.models.remove_folder(path, self._show_state, failed=self._say)
 
     def move_to(self, path: str) -> None:
         """Move the main folder with all its models."""
         self.message.hide()
-        self._models.move_folder(path, failed=self._say)
+        self.models.move_folder(path, failed=self._say)
 
     def _say(self, failure: Failure) -> None:
         self.message.say_failure(failure)
 
     def _show_job(self) -> None:
-        job = next((one for one in self._link.jobs if one.kind == "move" and one.state == "running"), None)
+        job = next((one for one in self.link.jobs if one.kind == "move" and one.state == "running"), None)
         self._job_card.setVisible(job is not None)
         if job is not None:
             self._job_text.setText(move_line(job))

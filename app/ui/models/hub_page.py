@@ -48,9 +48,7 @@ class HubPage(SubPage):
     settings_wanted = Signal()
 
     def __init__(self, context: AppContext, appearance: Appearance, repo: str) -> None:
-        super().__init__(appearance, repo.rsplit("/", maxsplit=1)[-1])
-        self._models = context.models
-        self._link = context.link
+        super().__init__(context, appearance, repo.rsplit("/", maxsplit=1)[-1])
         self._repo = repo
         self._model: HubModel | None = None
         self._account: HubAccount | None = None
@@ -91,9 +89,9 @@ class HubPage(SubPage):
         self._pause.setSingleShot(True)
         self._pause.setInterval(JUDGE_AFTER_MS)
         self._pause.timeout.connect(self._judge)
-        self._link.downloads_changed.connect(self._show_states)
-        self._link.installed_changed.connect(self._show_states)
-        self._link.connected.connect(self._reconnected)
+        self.link.downloads_changed.connect(self._show_states)
+        self.link.installed_changed.connect(self._show_states)
+        self.link.connected.connect(self._reconnected)
         self.begin()
 
     def _build_rows(self) -> Card:
@@ -116,7 +114,7 @@ class HubPage(SubPage):
         self._rows_column = QVBoxLayout()
         self._rows_column.setSpacing(0)
         card.column.addLayout(self._rows_column)
-        self._pictures = QCheckBox("")
+        self._pictures = QCheckBox(tr("Fetch the part that reads pictures as well"))
         self._pictures.setChecked(True)
         self._pictures.hide()
         card.column.addWidget(self._pictures)
@@ -127,8 +125,8 @@ class HubPage(SubPage):
         """Ask for the page; also again after a failure."""
         self.message.hide()
         self._waiting.start(tr("Asking the hub for the files…"))
-        self._call = self._models.hub_model(self._repo, self._show_model, failed=self._show_failure)
-        self._models.account(self._show_account, failed=lambda _failure: None)
+        self._call = self.models.hub_model(self._repo, self._show_model, failed=self._show_failure)
+        self.models.account(self._show_account, failed=lambda _failure: None)
 
     def leave(self) -> None:
         self._pause.stop()
@@ -255,7 +253,7 @@ class HubPage(SubPage):
         for row in self.rows.values():
             row.set_dim(True)
         request = VerdictRequest(self._repo, options=self.options)
-        self._judging = self._models.verdicts(request, self._show_verdicts, failed=self._judging_failed)
+        self._judging = self.models.verdicts(request, self._show_verdicts, failed=self._judging_failed)
 
     def _judging_failed(self, failure: Failure) -> None:
         self._judging = None
@@ -316,7 +314,7 @@ class HubPage(SubPage):
         request = DownloadRequest(
             self._repo, name, with_projector=self._pictures.isChecked() or self._pictures.isHidden()
         )
-        self._models.download(request, self._started, failed=self._not_started)
+        self.models.download(request, self._started, failed=self._not_started)
 
     def _started(self, download: Download) -> None:
         row = self.rows.get(download.name)
@@ -332,8 +330,8 @@ class HubPage(SubPage):
         self.area.ensureWidgetVisible(self.message, 0, Space.XL)
 
     def _show_states(self) -> None:
-        mine = {one.name: one for one in self._link.downloads if one.repo == self._repo}
-        there = {one.id for one in self._link.installed}
+        mine = {one.name: one for one in self.link.downloads if one.repo == self._repo}
+        there = {one.id for one in self.link.installed}
         for name, row in self.rows.items():
             download = mine.get(name)
             row.show_download(download)

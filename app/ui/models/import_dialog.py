@@ -4,6 +4,7 @@ from typing import Literal
 
 from PySide6.QtWidgets import QButtonGroup, QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, QWidget
 
+from app.link import HostLink
 from app.models_link import ModelsLink
 from app.ui.controls.buttons import push_button
 from app.ui.controls.labels import ElidedLabel, label
@@ -19,9 +20,9 @@ How = Literal["copy", "move", "use_in_place"]
 class ImportDialog(QDialog):
     """Starts the import and closes; the job is shown under Downloads."""
 
-    def __init__(self, models: ModelsLink, path: str, parent: QWidget | None = None) -> None:
+    def __init__(self, link: HostLink, path: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._models = models
+        self._models = ModelsLink(link, self)
         self._path = path
         self.setWindowTitle(tr("Import a model"))
         self.setMinimumWidth(Size.DIALOG_W)

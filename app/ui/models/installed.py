@@ -1,11 +1,14 @@
 """The tab of what is on disk: room taken and free, a filter, and a card a model."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QMimeData, Signal
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.context import AppContext
+from app.models_link import ModelsLink
 from app.plan_watch import Verdicts
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import TintedButton
@@ -37,12 +40,14 @@ class InstalledView(QWidget):
         super().__init__()
         self._context = context
         self._link = context.link
+        self._models = ModelsLink(context.link, self)
         self._appearance = appearance
         self._verdicts = verdicts
         self._cards: dict[str, ModelCard] = {}
         self._build = Gradual(self)
         self._room: LibraryState | None = None
         self._is_asking = False
+        self.setAcceptDrops(True)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         area = ScrolledColumn()
@@ -99,7 +104,7 @@ class InstalledView(QWidget):
         """Ask how much room the models take."""
         if not self._is_asking and self._link.is_connected and self.isVisible():
             self._is_asking = True
-            self._context.models.library(self._take_room, failed=lambda _failure: self._take_room(None))
+            self._models.library(self._take_room, failed=lambda _failure: self._take_room(None))
 
     def _take_room(self, state: LibraryState | None) -> None:
         self._is_asking = False
@@ -137,9 +142,11 @@ class InstalledView(QWidget):
                 card = ModelCard(model, self._appearance)
                 card.wanted.connect(self.wanted)
                 card.show_plan(self._verdicts.plan(model.id))
+                card.others_loaded = any(one.id != model.id for one in self._link.loaded)
                 card.show_loaded(self._link.model(model.id))
                 card.show_job(jobs.get(model.id))
-                card.setVisible(self._is_wanted(model))
+                if not self._is_wanted(model):
+                    card.hide()
                 self._cards[model.id] = card
             item = self._list.itemAt(at)
             if item is None or item.widget() is not card:
@@ -156,7 +163,9 @@ class InstalledView(QWidget):
         return models
 
     def _show_loaded(self) -> None:
+        loaded = {one.id for one in self._link.loaded}
         for model_id, card in self._cards.items():
+            card.others_loaded = bool(loaded - {model_id})
             card.show_loaded(self._link.model(model_id))
 
     def _running_jobs(self) -> dict[str, Job]:
@@ -204,6 +213,23 @@ class InstalledView(QWidget):
 
     # --- import
 
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if self._dropped(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        path = self._dropped(event.mimeData())
+        if path:
+            event.acceptProposedAction()
+            self.offer_import(path)
+
+    @staticmethod
+    def _dropped(data: QMimeData) -> str:
+        """The path of a dropped model file or folder; empty for anything else."""
+        paths = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
+        fits = [path for path in paths if path.suffix.casefold() == ".gguf" or path.is_dir()]
+        return str(fits[0]) if len(paths) == 1 and fits else ""
+
     def choose_import(self) -> None:
         """Ask for a file, then how it comes into the library."""
         dialog = QFileDialog(self, tr("Choose a model file"), "", tr("Models (*.gguf);;All files (*)"))
@@ -214,6 +240,6 @@ class InstalledView(QWidget):
 
     def offer_import(self, path: str) -> None:
         """Ask how a file comes into the library."""
-        dialog = ImportDialog(self._context.models, path, self)
+        dialog = ImportDialog(self._link, path, self)
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()

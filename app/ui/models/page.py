@@ -9,6 +9,7 @@ from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut,
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from app.context import AppContext
+from app.models_link import ModelsLink
 from app.plan_watch import Verdicts
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
@@ -39,7 +40,7 @@ class ModelsPage(QWidget):
         self._appearance = appearance
         self.setProperty("role", "surface")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.verdicts = Verdicts(context.link, context.models, self)
+        self.verdicts = Verdicts(context.link, ModelsLink(context.link, self), self)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         self._stack = QStackedWidget()
@@ -212,6 +213,7 @@ class ModelsPage(QWidget):
         actions: dict[str, Callable[[InstalledModel], object]] = {
             "chat": self._chat,
             "load": lambda one: self.load_wanted.emit(one.id),
+            "beside": lambda one: self._link.load_model(one.id, replace=False),
             "unload": lambda one: self._link.unload_model(one.id),
             "plan": self.open_plan,
             "quantize": self.open_quantize,

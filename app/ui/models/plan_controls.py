@@ -3,13 +3,13 @@
 from itertools import pairwise
 
 import msgspec
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QSlider, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.ui.appearance import Appearance
 from app.ui.chat.option_rows import OptionRow
 from app.ui.chat.option_specs import option_specs
+from app.ui.controls.fields import ChoiceField, IntField, SliderField
 from app.ui.controls.fold import Fold
 from app.ui.controls.labels import label
 from app.ui.controls.switch import Switch
@@ -38,23 +38,6 @@ def context_stops(n_ctx_train: int) -> tuple[int, ...]:
     return (*(stop for stop in fine if min(FEWEST_TOKENS, n_ctx_train) <= stop < n_ctx_train), n_ctx_train)
 
 
-class _Slider(QSlider):
-    """Leaves the wheel to the page it stands on."""
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
-
-
-class _Spin(QSpinBox):
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
-
-
-class _Combo(QComboBox):
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()
-
-
 class NumberRow(QWidget):
     """A title with a sentence, a slider over given stops, the number itself, and "Automatic"."""
 
@@ -81,7 +64,7 @@ class NumberRow(QWidget):
         self.automatic.setAccessibleName(tr("{name}: automatic").format(name=title))
         self.automatic.toggled.connect(self._on_automatic)
         top.addWidget(self.automatic)
-        self.number = _Spin()
+        self.number = IntField()
         self.number.setRange(low, high)
         self.number.setGroupSeparatorShown(True)
         self.number.setKeyboardTracking(False)
@@ -92,7 +75,7 @@ class NumberRow(QWidget):
         name.setBuddy(self.number)
         top.addWidget(self.number)
         column.addLayout(top)
-        self.slider = _Slider(Qt.Orientation.Horizontal)
+        self.slider = SliderField()
         self.slider.setAccessibleName(tr("{name}, slider").format(name=title))
         self.slider.setPageStep(1)
         self.slider.valueChanged.connect(self._on_slider)
@@ -162,7 +145,7 @@ class PlanControls(QWidget):
             brief=not full,
         )
         self.context.edited.connect(lambda value: self._set(n_ctx=value))
-        self.cache = _Combo()
+        self.cache = ChoiceField()
         self._fill_cache()
         self.cache.activated.connect(self._on_cache)
         column.addLayout(self._build_beside() if not full else self._build_below())
@@ -244,7 +227,7 @@ class PlanControls(QWidget):
                 tr("Map the file"), tr("Weights in system memory are read from the file when needed."), self._mmap
             )
         )
-        self._draft = _Combo()
+        self._draft = ChoiceField()
         self._draft.setFixedWidth(Size.CHOICE_W)
         self._draft.activated.connect(lambda at: self._set(draft_model=str(self._draft.itemData(at) or "")))
         fold.content.addWidget(

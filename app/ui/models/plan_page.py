@@ -30,13 +30,11 @@ class PlanPage(SubPage):
     hardware_wanted = Signal()
 
     def __init__(self, context: AppContext, appearance: Appearance, model: InstalledModel) -> None:
-        super().__init__(appearance, model.name)
-        self._context = context
-        self._link = context.link
+        super().__init__(context, appearance, model.name)
         self._model = model
         self._kept = LoadOptions()
         self._plan: MemoryPlan | None = None
-        self.watch = PlanWatch(context.models, PlanTarget(model=model.id), self)
+        self.watch = PlanWatch(self.models, PlanTarget(model=model.id), self)
         self.watch.planned.connect(self._show_plan)
         self.watch.failed.connect(self._show_failure)
         self.watch.busy_changed.connect(self._show_busy)
@@ -50,6 +48,7 @@ class PlanPage(SubPage):
         self._waiting = Waiting()
         self.column.addWidget(self._waiting)
         self.verdict = VerdictLine(appearance)
+        self.verdict.measure.clicked.connect(lambda _checked=False: self._measure())
         self.column.addWidget(self.verdict)
         self._memory = Card(tr("Where it goes"))
         nodes = TintedButton(appearance, "node", tr("Lend memory from another computer…"), kind="quiet")
@@ -73,8 +72,8 @@ class PlanPage(SubPage):
         self._record_timer.setSingleShot(True)
         self._record_timer.setInterval(RECORD_AFTER_MS)
         self._record_timer.timeout.connect(self._ask_record)
-        self._link.models_changed.connect(self._show_loaded)
-        self._link.installed_changed.connect(self._offer_drafts)
+        self.link.models_changed.connect(self._show_loaded)
+        self.link.installed_changed.connect(self._offer_drafts)
         self._offer_drafts()
         self._memory.hide()
         self._settings.hide()
@@ -84,7 +83,7 @@ class PlanPage(SubPage):
         """Ask for the settings kept for the model, then for the plan; also after a failure."""
         self.message.hide()
         self._waiting.start(tr("Working out where it goes…"))
-        self._context.models.settings(self._model.id, self._take_settings, failed=self._show_failure)
+        self.models.settings(self._model.id, self._take_settings, failed=self._show_failure)
         self._ask_record()
         self._show_loaded()
 
@@ -117,7 +116,7 @@ class PlanPage(SubPage):
 
     def _remember(self) -> None:
         options = self.controls.options
-        self._context.models.remember(self._model.id, options, lambda: self._remembered(options))
+        self.models.remember(self._model.id, options, lambda: self._remembered(options))
 
     def _remembered(self, options: LoadOptions) -> None:
         self._kept = options
@@ -129,7 +128,7 @@ class PlanPage(SubPage):
         self.controls.offer_drafts(
             [
                 (one.name, one.id)
-                for one in self._link.installed
+                for one in self.link.installed
                 if one.id != mine.id
                 and one.kind == "chat"
                 and not one.problem
@@ -151,6 +150,19 @@ class PlanPage(SubPage):
         self.controls.show_plan(plan)
         self._show_buttons()
 
+    def _measure(self) -> None:
+        """Measure this computer, then plan anew with what was found."""
+        self.verdict.set_measuring(True)
+        self.models.measure_machine(lambda _machine: self._measured(), failed=self._not_measured)
+
+    def _measured(self) -> None:
+        self.verdict.set_measuring(False)
+        self.watch.ask(self.controls.options, at_once=True)
+
+    def _not_measured(self, failure: Failure) -> None:
+        self.verdict.set_measuring(False)
+        self.message.say_failure(failure)
+
     def _show_busy(self, busy: bool) -> None:
         self.verdict.set_busy(busy)
 
@@ -163,11 +175,11 @@ class PlanPage(SubPage):
     def _load(self) -> None:
         options = self.controls.options
         self._kept = options
-        self._context.load_model(self._model.id, options)
+        self.context.load_model(self._model.id, options)
         self._show_buttons()
 
     def _show_loaded(self) -> None:
-        loaded = self._link.model(self._model.id)
+        loaded = self.link.model(self._model.id)
         if loaded is not None and loaded.state == "ready":
             self._record_timer.start()
         if loaded is not None and loaded.state == "failed" and loaded.failure is not None:
@@ -175,7 +187,7 @@ class PlanPage(SubPage):
         self._show_buttons()
 
     def _show_buttons(self) -> None:
-        loaded = self._link.model(self._model.id)
+        loaded = self.link.model(self._model.id)
         state = loaded.state if loaded is not None else ""
         fits = self._plan is None or can_load(self._plan)
         is_same = loaded is not None and state == "ready" and loaded.options == self.controls.options
@@ -190,7 +202,7 @@ class PlanPage(SubPage):
         self._automatic.setEnabled(self.controls.options != LoadOptions())
 
     def _ask_record(self) -> None:
-        self._context.models.record(self._model.id, self._show_record, failed=lambda _failure: None)
+        self.models.record(self._model.id, self._show_record, failed=lambda _failure: None)
 
     def _show_record(self, record: LoadRecord | None) -> None:
         self.actual.show_record(record)

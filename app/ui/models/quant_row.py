@@ -252,9 +252,10 @@ class QuantRow(QFrame):
         if file.note:
             column.addWidget(label(file.note, wrap=True))
         self._bars = PlanBars(self._appearance)
-        self._bars.setVisible(self._plan is not None)
         if self._plan is not None:
             self._bars.show_plan(self._plan)
+        else:
+            self._bars.hide()
         column.addWidget(self._bars)
         for path, size, sha256 in zip(file.paths, file.sizes_bytes, file.sha256, strict=False):
             column.addWidget(

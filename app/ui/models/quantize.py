@@ -89,8 +89,7 @@ class QuantizePage(SubPage):
     started = Signal()
 
     def __init__(self, context: AppContext, appearance: Appearance, model: InstalledModel) -> None:
-        super().__init__(appearance, tr("Make a smaller file of {name}").format(name=model.name))
-        self._models = context.models
+        super().__init__(context, appearance, tr("Make a smaller file of {name}").format(name=model.name))
         self._model = model
         self.make = push_button(tr("Make it"), self._start, kind="primary")
         self.make.setEnabled(False)
@@ -131,7 +130,7 @@ class QuantizePage(SubPage):
         """One preview after another, so that a slow disk is not asked seven times at once."""
         if self._waiting:
             quantization = self._waiting.pop(0)
-            self._models.preview_quantize(
+            self.models.preview_quantize(
                 QuantizeRequest(self._model.id, quantization),
                 partial(self._show_preview, quantization),
                 failed=partial(self._no_preview, quantization),
@@ -173,7 +172,7 @@ class QuantizePage(SubPage):
         if row is not None:
             self.make.setEnabled(False)
             request = QuantizeRequest(self._model.id, row.quantization)
-            self._models.quantize(request, self._started, failed=self._not_started)
+            self.models.quantize(request, self._started, failed=self._not_started)
 
     def _started(self, job: Job) -> None:
         del job  # it is shown under Downloads

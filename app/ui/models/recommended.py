@@ -40,7 +40,7 @@ class RecommendedCard(QFrame):
         words.addWidget(self.text)
         words.addWidget(self.reason)
         row.addLayout(words, 1)
-        self.button = push_button("", self._press, kind="primary")
+        self.button = push_button(tr("Download"), self._press, kind="primary")
         row.addWidget(self.button, 0, Qt.AlignmentFlag.AlignVCenter)
         appearance.changed.connect(self._tint)
         self._tint()

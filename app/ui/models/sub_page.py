@@ -3,6 +3,8 @@
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from app.context import AppContext
+from app.models_link import ModelsLink
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton
 from app.ui.controls.labels import ElidedLabel
@@ -16,8 +18,11 @@ class SubPage(QWidget):
 
     back_wanted = Signal()
 
-    def __init__(self, appearance: Appearance, title: str, text: str = "") -> None:
+    def __init__(self, context: AppContext, appearance: Appearance, title: str, text: str = "") -> None:
         super().__init__()
+        self.context = context
+        self.link = context.link
+        self.models = ModelsLink(context.link, self)
         self.appearance = appearance
         self.setProperty("role", "surface")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)

@@ -7,9 +7,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.context import AppContext
+from app.models_link import ModelsLink
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, push_button
-from app.ui.controls.labels import ElidedLabel, label, set_tone
+from app.ui.controls.labels import ElidedLabel, breakable, label, set_tone
 from app.ui.controls.states import EmptyState, failure_text
 from app.ui.models.words import download_words, pair_bytes, tr
 from app.ui.pages.base import ScrolledColumn
@@ -59,7 +60,7 @@ class _Row(QFrame):
         super().__init__()
         self._appearance = appearance
         self.setProperty("role", "card")
-        outer = QVBoxLayout(self)
+        self.content = outer = QVBoxLayout(self)
         outer.setContentsMargins(Space.M, Space.S, Space.S, Space.S)
         outer.setSpacing(Space.XS)
         row = QHBoxLayout()
@@ -166,6 +167,9 @@ class JobRow(_Row):
     def __init__(self, appearance: Appearance) -> None:
         super().__init__(appearance)
         self._id = ""
+        self.result = label("", "", wrap=True)
+        self.result.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.content.addWidget(self.result)
         self._cancel = self.add_icon("close", tr("Cancel"))
         self._cancel.clicked.connect(lambda _checked=False: self.cancelled.emit(self._id))
 
@@ -174,7 +178,9 @@ class JobRow(_Row):
         self._id = job.id
         self.name.setText(job.title)
         self.setAccessibleName(job.title)
-        self.line.setText(f"{job_line(job)}  ·  {job.result}" if job.result else job_line(job))
+        self.line.setText(job_line(job))
+        self.result.setText(breakable(job.result))
+        self.result.setVisible(bool(job.result))
         kinds = {
             "verify": tr("Check"),
             "import": tr("Import"),
@@ -200,7 +206,7 @@ class TransfersView(QWidget):
     def __init__(self, context: AppContext, appearance: Appearance) -> None:
         super().__init__()
         self._link = context.link
-        self._models = context.models
+        self._models = ModelsLink(context.link, self)
         self._appearance = appearance
         self._downloads: dict[str, DownloadRow] = {}
         self._jobs: dict[str, JobRow] = {}

@@ -4,6 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout
 
 from app.ui.appearance import Appearance
+from app.ui.controls.buttons import push_button
 from app.ui.controls.labels import label, set_tone
 from app.ui.models.words import can_load, speed_basis, speed_line, tr, verdict_look
 from app.ui.theme import Size, Space
@@ -38,6 +39,10 @@ class VerdictLine(QFrame):
         self.speed = label("", "muted", wrap=True)
         words.addWidget(self.speed)
         row.addLayout(words, 1)
+        self.measure = push_button(tr("Measure this computer"))
+        self.measure.setToolTip(tr("Takes a few seconds; predictions get better"))
+        self.measure.hide()
+        row.addWidget(self.measure, 0, Qt.AlignmentFlag.AlignBottom)
         appearance.changed.connect(self._tint)
         self.hide()
 
@@ -61,6 +66,7 @@ class VerdictLine(QFrame):
 
     def _show_speed(self, plan: MemoryPlan) -> None:
         speed = plan.speed
+        self.measure.setVisible(speed is not None and speed.basis == "guess" and can_load(plan))
         if speed is None or not can_load(plan):
             self.speed.hide()
             return
@@ -71,6 +77,11 @@ class VerdictLine(QFrame):
         ]
         self.speed.setText(" ".join(parts))
         self.speed.show()
+
+    def set_measuring(self, measuring: bool) -> None:
+        """A measurement runs."""
+        self.measure.setEnabled(not measuring)
+        self.measure.setText(tr("Measuring…") if measuring else tr("Measure this computer"))
 
     def set_busy(self, busy: bool) -> None:
         """The exact figures are still to come."""

@@ -57,7 +57,8 @@ class Page(QWidget):
         words.setSpacing(Space.HAIR)
         words.addWidget(label(title, "title"))
         self.intro = label(text, "muted", wrap=True)
-        self.intro.setVisible(bool(text))
+        if not text:
+            self.intro.hide()
         words.addWidget(self.intro)
         self.head.addLayout(words, 1)
         self.column.addLayout(self.head)
@@ -95,7 +96,8 @@ class SettingRow(QWidget):
         name.setBuddy(control)
         words.addWidget(name)
         self.text = label(text, "small", wrap=True)
-        self.text.setVisible(bool(text))
+        if not text:
+            self.text.hide()
         words.addWidget(self.text)
         row.addLayout(words, 1)
         row.addWidget(control, 0, Qt.AlignmentFlag.AlignVCenter)

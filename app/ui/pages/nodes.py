@@ -4,6 +4,7 @@ from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout
 
 from app.context import AppContext
+from app.models_link import ModelsLink
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, push_button
 from app.ui.controls.labels import ElidedLabel, label
@@ -34,7 +35,7 @@ class NodesCard(Card):
 
     def __init__(self, context: AppContext, appearance: Appearance) -> None:
         super().__init__(tr("Memory of other computers"))
-        self._models = context.models
+        self._models = ModelsLink(context.link, self)
         self._link = context.link
         self._appearance = appearance
         self._shown: tuple[NodeInfo, ...] | None = None

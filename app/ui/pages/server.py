@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QInputDialog,
     QLineEdit,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
@@ -19,6 +18,7 @@ from PySide6.QtWidgets import (
 from app.context import AppContext
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, TintedButton, push_button
+from app.ui.controls.fields import IntField
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.controls.switch import Switch
 from app.ui.pages.base import Card, Page, SettingRow, clear_layout
@@ -156,7 +156,7 @@ class ServerPage(Page):
 
     def _build_options(self) -> None:
         card = Card(tr("Options"))
-        self._port = QSpinBox()
+        self._port = IntField()
         self._port.setRange(0, LARGEST_PORT)
         self._port.setKeyboardTracking(False)
         self._port.setFixedWidth(Size.FIELD_SMALL_W + Space.L)

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import msgspec
 from PySide6.QtCore import QCoreApplication
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QSpinBox
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit
 
 from app.context import AppContext
+from app.models_link import ModelsLink
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
+from app.ui.controls.fields import ChoiceField, IntField
 from app.ui.controls.labels import label
 from app.ui.controls.states import Message
 from app.ui.controls.switch import Switch
@@ -40,7 +42,7 @@ class ModelsCard(Card):
 
     def __init__(self, context: AppContext, appearance: Appearance) -> None:
         super().__init__(tr("Models"))
-        self._models = context.models
+        self._models = ModelsLink(context.link, self)
         self._link = context.link
         self._options: ModelsOptions | None = None
         self.message = Message()
@@ -51,7 +53,7 @@ class ModelsCard(Card):
         self.ram = self._choice(self._margin_words(), lambda value: self._set(ram_margin_bytes=value))
         self.demand = Switch(appearance, tr("Load on demand"))
         self.demand.clicked.connect(lambda on: self._set(load_on_demand=on))
-        self.at_once = QSpinBox()
+        self.at_once = IntField()
         self.at_once.setRange(1, MAX_DOWNLOADS)
         self.at_once.setFixedWidth(Size.FIELD_SMALL_W)
         self.at_once.valueChanged.connect(lambda value: self._set(max_downloads=value))
@@ -98,7 +100,7 @@ class ModelsCard(Card):
         return tuple(zip(texts, MARGINS, strict=True))
 
     def _choice(self, rows: tuple[tuple[str, int | None], ...], take: Callable[[int | None], None]) -> QComboBox:
-        box = QComboBox()
+        box = ChoiceField()
         box.setFixedWidth(Size.FIELD_W)
         for text, value in rows:
             box.addItem(text, value)
@@ -145,7 +147,7 @@ class HubCard(Card):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(tr("Model hub"))
-        self._models = context.models
+        self._models = ModelsLink(context.link, self)
         self._link = context.link
         self._options: ModelsOptions | None = None
         self._text = label("", "", wrap=True)
@@ -181,7 +183,7 @@ class HubCard(Card):
         self.address.setPlaceholderText(tr("The hub itself"))
         self.address.editingFinished.connect(lambda: self._set(hub_endpoint=self.address.text().strip()))
         self.column.addWidget(SettingRow(tr("Mirror"), tr("Address of a mirror of the hub."), self.address))
-        self.offline = QComboBox()
+        self.offline = ChoiceField()
         self.offline.setFixedWidth(Size.FIELD_W)
         self.offline.addItem(tr("When I look for models"), False)
         self.offline.addItem(tr("Never (offline)"), True)
