@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from runtime.chat.guard import ControlTokenGuard, strip_marks
 from runtime.chat.template import ChatTemplate, system_length
 from runtime.errors import BadRequest, ContextExceeded, TemplateRefused
-from runtime.messages.shared import Message
+from runtime.messages.shared import AnswerShape, Message
 from runtime.options import GenerateOptions
 
 DEFAULT_RESERVE = 1024
@@ -64,6 +64,19 @@ class PromptBuilder:
         """
         marked = self._marked(messages, continue_last=False)
         return len(self._tokenize(self._template.render(marked, now=self._template.now(), add_generation_prompt=True)))
+
+    def text(self, messages: Sequence[Message], shape: AnswerShape, *, continue_last: bool = False) -> str:
+        """A conversation as it would be asked, as text; errors as `build`."""
+        del shape
+        marked = self._marked(messages, continue_last=continue_last)
+        return strip_marks(
+            self._template.render(
+                marked,
+                now=self._template.now(),
+                add_generation_prompt=not continue_last,
+                continue_last=continue_last,
+            )
+        )
 
     def build(
         self,

@@ -28,6 +28,11 @@ from runtime.messages.ipc import (
     Generate,
     PromptProgress,
     Queued,
+    Rendered,
+    Rerank,
+    Reranked,
+    TextAsk,
+    Tokenized,
 )
 from runtime.messages.shared import FinishReason, Timings, Usage
 from runtime.units import now
@@ -40,7 +45,7 @@ MAX_FINISHED_ROWS = 200
 WINDOW = "window"
 """The client of a request that the person makes, from the window or the terminal."""
 
-Ask = Generate | Embed | Count
+Ask = Generate | Embed | Count | Rerank | TextAsk
 
 _ID_PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl", "/v1/embeddings": "embd"}
 
@@ -202,10 +207,10 @@ class Ticket:
                     self.timings = timings
                 if self._mailbox is not None and self._mailbox.has_ended:
                     self._state = "cancelled" if "cancelled" in reasons else "finished"
-            case Embedded(usage=usage):
+            case Embedded(usage=usage) | Reranked(usage=usage):
                 self._add_usage(usage)
                 self._state = "finished"
-            case Counted():
+            case Counted() | Tokenized() | Rendered():
                 self._state = "finished"
             case Failed():
                 pass
@@ -311,5 +316,5 @@ async def ask_once(desk: Desk, ticket: Ticket, build: Callable[[str], Ask]) -> R
         ticket.send(lease, [build(ticket.request_id)])
         while True:
             for message in await ticket.take():
-                if isinstance(message, Embedded | Counted | Finished):
+                if isinstance(message, Embedded | Counted | Reranked | Tokenized | Rendered | Finished):
                     return message

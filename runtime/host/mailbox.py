@@ -7,13 +7,25 @@ reader costs memory only for the text itself, which the model's context bounds.
 import asyncio
 from collections import deque
 
-from runtime.messages.ipc import Counted, Delta, Embedded, Failed, Finished, PromptProgress, Queued
+from runtime.messages.ipc import (
+    Counted,
+    Delta,
+    Embedded,
+    Failed,
+    Finished,
+    PromptProgress,
+    Queued,
+    Rendered,
+    Reranked,
+    Tokenized,
+)
 
 MAX_WAITING = 1024
 _TICKS_OF_SILENCE = 2
 
-RequestMessage = Queued | PromptProgress | Delta | Finished | Failed | Embedded | Counted
-_ENDS = (Finished, Failed, Embedded, Counted)
+Ending = Finished | Failed | Embedded | Counted | Reranked | Tokenized | Rendered
+RequestMessage = Queued | PromptProgress | Delta | Ending
+_ENDS = (Finished, Failed, Embedded, Counted, Reranked, Tokenized, Rendered)
 
 
 class Mailbox:
@@ -86,7 +98,7 @@ class Mailbox:
                 progress[message.request_id] = message
             elif isinstance(message, Delta):
                 run = runs.setdefault((message.request_id, message.choice), [])
-                if run and run[-1].kind != message.kind:
+                if run and (run[-1].kind, run[-1].tool_call) != (message.kind, message.tool_call):
                     merged.append(_joined(run))
                     run.clear()
                 run.append(message)
@@ -105,4 +117,5 @@ def _joined(run: list[Delta]) -> Delta:
         "".join(delta.text for delta in run),
         sum(delta.n_tokens for delta in run),
         tuple(position for delta in run for position in delta.logprobs),
+        first.tool_call,
     )

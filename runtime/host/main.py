@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
+from runtime.host.api.anthropic import AnthropicRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
 from runtime.host.api.health import HealthRoutes
 from runtime.host.api.openai import OpenAiRoutes
@@ -74,6 +75,7 @@ class Host:
     def _build_apps(self) -> Listener:
         models = self._models
         openai = OpenAiRoutes(models.desk, models.supervisor, models.library.installed)
+        anthropic = AnthropicRoutes(models.desk, models.supervisor, models.library.installed)
         health = HealthRoutes(models.supervisor, models.desk, models.metrics, lambda: self._telemetry.latest)
         admin = AdminRoutes(
             AdminParts(
@@ -88,7 +90,7 @@ class Host:
                 end_host=self.end,
             )
         )
-        shared = shared_routes(openai, health)
+        shared = [*shared_routes(openai, anthropic, health), *anthropic.routes()]
         private = [*shared, *admin_routes(admin, OpenApiRoutes(version())), *models.routes()]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
         self._switch.attach(build_app(shared, self._switch.policy))

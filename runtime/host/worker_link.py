@@ -32,8 +32,13 @@ from runtime.messages.ipc import (
     PromptProgress,
     Queued,
     Ready,
+    Rendered,
+    Rerank,
+    Reranked,
     Shutdown,
     Step,
+    TextAsk,
+    Tokenized,
     ToWorker,
 )
 
@@ -75,7 +80,7 @@ class WorkerLink:
         """Send the one `Load`."""
         self._send(message)
 
-    def submit(self, message: Generate | Embed | Count, mailbox: Mailbox) -> None:
+    def submit(self, message: Generate | Embed | Count | Rerank | TextAsk, mailbox: Mailbox) -> None:
         """Send a request whose answers go to `mailbox`.
 
         Raises:
@@ -156,7 +161,7 @@ class WorkerLink:
                 mailbox = self._open.get(message.request_id)
                 if mailbox is not None:
                     mailbox.put(message)
-            case Finished() | Failed() | Embedded() | Counted():
+            case Finished() | Failed() | Embedded() | Counted() | Reranked() | Tokenized() | Rendered():
                 mailbox = self._open.pop(message.request_id, None)
                 if mailbox is not None:
                     mailbox.put(message)

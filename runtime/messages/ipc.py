@@ -1,8 +1,9 @@
 """Host <-> worker. A worker is one process that runs one model.
 
 Order: the worker connects and sends `Hello`; the host answers `Load`; the worker sends `LoadProgress` and then
-`Ready` or `LoadFailed` (and ends). Every request ends with exactly one of `Finished`, `Failed`, `Embedded` or
-`Counted`; when the worker dies the supervisor makes the `Failed`. `Cancel` is idempotent and may come late.
+`Ready` or `LoadFailed` (and ends). Every request ends with exactly one of `Finished`, `Failed`, `Embedded`,
+`Counted`, `Reranked` or a `TextAnswer`; when the worker dies the supervisor makes the `Failed`. `Cancel` is
+idempotent and may come late.
 """
 
 import msgspec
@@ -65,10 +66,64 @@ class Embed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Count(msgspec.Struct, frozen=True, tag=True):
-    """Count the tokens of a rendered conversation, without generating."""
+    """Count the tokens of a rendered conversation, without generating. `shape` has the tools it would show."""
 
     request_id: str
     messages: tuple[Message, ...]
+    shape: AnswerShape = AnswerShape()
+
+
+class Rerank(msgspec.Struct, frozen=True, tag=True):
+    """Score how well each document answers the query, with a model made for it."""
+
+    request_id: str
+    query: str
+    documents: tuple[str, ...]
+
+
+class Tokenize(msgspec.Struct, frozen=True, tag=True):
+    """Text to tokens. `add_special` adds the start token where the model wants it.
+
+    `parse_special` reads control tokens written out in the text as such.
+    """
+
+    request_id: str
+    text: str
+    add_special: bool = False
+    parse_special: bool = True
+
+
+class Detokenize(msgspec.Struct, frozen=True, tag=True):
+    """Tokens to text, control tokens shown."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+
+
+class ApplyTemplate(msgspec.Struct, frozen=True, tag=True):
+    """Render a conversation as it would be asked, as text."""
+
+    request_id: str
+    messages: tuple[Message, ...]
+    shape: AnswerShape = AnswerShape()
+    continue_last: bool = False
+
+
+class InfillPrompt(msgspec.Struct, frozen=True, tag=True):
+    """Tokens that ask a code model for what stands between `prefix` and `suffix`.
+
+    `prompt` is the beginning of what is asked for; `files` are (name, text) pairs of the same repository.
+    """
+
+    request_id: str
+    prefix: str
+    suffix: str
+    prompt: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+
+
+TextAsk = Tokenize | Detokenize | ApplyTemplate | InfillPrompt
+"""Asked of the tokenizer and the template alone, never of the engine."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -83,7 +138,9 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
     drain_s: float = 0.0
 
 
-ToWorker = Load | Generate | Embed | Count | Cancel | Shutdown
+ToWorker = (
+    Load | Generate | Embed | Count | Rerank | Tokenize | Detokenize | ApplyTemplate | InfillPrompt | Cancel | Shutdown
+)
 
 
 # --- worker -> host ---------------------------------------------------------------------------------------
@@ -187,6 +244,32 @@ class Counted(msgspec.Struct, frozen=True, tag=True):
     n_ctx: int
 
 
+class Reranked(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `Rerank`: a score for each document, in their order; the higher, the better it fits."""
+
+    request_id: str
+    scores: tuple[float, ...]
+    usage: Usage
+
+
+class Tokenized(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `Tokenize` and `InfillPrompt`. `pieces[i]` are the bytes of token i, maybe half a character."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class Rendered(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `Detokenize` and `ApplyTemplate`."""
+
+    request_id: str
+    text: str
+
+
+TextAnswer = Tokenized | Rendered
+
+
 class Health(msgspec.Struct, frozen=True, tag=True):
     """Sent once a second by a thread of its own, so that a stuck engine still reports its age.
 
@@ -219,5 +302,8 @@ FromWorker = (
     | Failed
     | Embedded
     | Counted
+    | Reranked
+    | Tokenized
+    | Rendered
     | Health
 )

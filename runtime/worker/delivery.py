@@ -17,7 +17,10 @@ from runtime.messages.ipc import (
     PromptProgress,
     Queued,
     Ready,
+    Rendered,
+    Reranked,
     Step,
+    Tokenized,
 )
 from runtime.messages.shared import DeltaKind, PositionLogprobs
 from runtime.scheduler.types import Done, Ended, PromptRead, Text, Waiting
@@ -28,7 +31,19 @@ MAX_STEP_CHARS = 1024 * 1024
 MAX_STEP_LOGPROBS = 4096
 """A step message that grew to this is sent, so that one frame stays far below its limit."""
 
-_READY_MADE = (LoadProgress, Ready, LoadFailed, Finished, Failed, Embedded, Counted, Health)
+_READY_MADE = (
+    LoadProgress,
+    Ready,
+    LoadFailed,
+    Finished,
+    Failed,
+    Embedded,
+    Counted,
+    Reranked,
+    Tokenized,
+    Rendered,
+    Health,
+)
 
 
 class _StepBuilder:

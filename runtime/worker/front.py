@@ -19,7 +19,18 @@ from msgspec.structs import replace
 from runtime.chat.prompt import Prompt, with_stops
 from runtime.chat.regions import make_parser
 from runtime.errors import BadRequest, BugFault, Busy, Failure, RuntimeFault, WorkerDied, to_failure
-from runtime.messages.ipc import Cancel, Count, Counted, Embed, Failed, Finished, FromWorker, Generate
+from runtime.messages.ipc import (
+    Cancel,
+    Count,
+    Counted,
+    Embed,
+    Failed,
+    Finished,
+    FromWorker,
+    Generate,
+    Rerank,
+    TextAsk,
+)
 from runtime.messages.shared import FinishReason, Message, ModelFacts, Timings, Usage
 from runtime.options import MAX_STOPS
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest
@@ -28,6 +39,7 @@ from runtime.worker.embed_job import MAX_INPUTS, EmbeddingJob
 from runtime.worker.language import Language
 from runtime.worker.live import Live, Registry
 from runtime.worker.outbox import Outbox
+from runtime.worker.text_tasks import cost_bytes, text_answer
 
 MAX_UNRENDERED = 256
 """Requests that may wait for their template; behind them stands the engine's own queue."""
@@ -95,7 +107,7 @@ class Front:
 
     # --- reader thread ------------------------------------------------------------------------------------
 
-    def handle(self, message: Generate | Embed | Count | Cancel) -> None:
+    def handle(self, message: Generate | Embed | Count | Rerank | TextAsk | Cancel) -> None:
         """Take a message from the host. Never waits, never raises for what is in it."""
         if isinstance(message, Cancel):
             self._cancel(message.request_id)
@@ -217,8 +229,16 @@ class Front:
                 self._outbox.put((counted,))
         elif isinstance(request, Embed):
             self._render_embed(live, request)
-        else:
+        elif isinstance(request, Generate):
             self._render_generate(live, request)
+        elif isinstance(request, Rerank):
+            raise BadRequest(
+                f"The model {self._facts.name} cannot rank documents.", hint="Load a rerank model.", param="model"
+            )
+        else:
+            answer = text_answer(request, self._language)
+            if self._registry.take(request.request_id):
+                self._outbox.put((answer,))
 
     def _render_generate(self, live: Live, request: Generate) -> None:
         prompt = self._prompt(live, request)
@@ -326,8 +346,12 @@ class Front:
             self._outbox.put((Finished(live.request_id, reasons, Usage(), Timings(), ("",) * n),))
 
 
-def _cost_bytes(message: Generate | Embed | Count) -> int:
+def _cost_bytes(message: Generate | Embed | Count | Rerank | TextAsk) -> int:
     """Roughly how much memory a request's texts hold."""
+    if isinstance(message, TextAsk):
+        return cost_bytes(message)
+    if isinstance(message, Rerank):
+        return sum(map(len, message.documents)) + len(message.query)
     if isinstance(message, Embed):
         return sum(len(item) * (1 if isinstance(item, str) else 8) for item in message.inputs)
     messages: tuple[Message, ...] = message.messages or ()

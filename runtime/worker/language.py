@@ -26,6 +26,7 @@ class VocabPort(Tokenizer, Protocol):
     eos_token: str
     add_bos: bool
     n_tokens: int
+    fim_ids: tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,16 @@ class Language:
         else:
             bos_ids = self._bos_ids if vocab.add_bos else ()
             self._builder = PromptBuilder(template, guard, bos_ids=bos_ids, n_ctx=n_ctx)
+
+    @property
+    def vocab(self) -> VocabPort:
+        """The vocabulary."""
+        return self._vocab
+
+    @property
+    def bos_ids(self) -> tuple[int, ...]:
+        """The start token, if the model wants one in front."""
+        return self._bos_ids if self._vocab.add_bos else ()
 
     @property
     def builder(self) -> PromptBuilder:

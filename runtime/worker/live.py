@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runtime.chat.response import AnswerParser
-from runtime.messages.ipc import Count, Embed, Generate
+from runtime.messages.ipc import Count, Embed, Generate, Rerank, TextAsk
 
 Stage = Literal["waiting", "rendering", "submitted"]
 
@@ -26,7 +26,7 @@ class Live:
         carried_tokens: by choice, tokens whose text is held back.
     """
 
-    request: Generate | Embed | Count
+    request: Generate | Embed | Count | Rerank | TextAsk
     cost_bytes: int
     stage: Stage = "waiting"
     is_cancelled: bool = False

@@ -8,7 +8,19 @@ is bounded by the live requests, each with no more text than its context has tok
 import threading
 from collections.abc import Iterable
 
-from runtime.messages.ipc import Counted, Embedded, Failed, Finished, Health, LoadFailed, LoadProgress, Ready
+from runtime.messages.ipc import (
+    Counted,
+    Embedded,
+    Failed,
+    Finished,
+    Health,
+    LoadFailed,
+    LoadProgress,
+    Ready,
+    Rendered,
+    Reranked,
+    Tokenized,
+)
 from runtime.scheduler.types import EngineOutput, PromptRead, Text, Waiting
 
 MAX_LOOSE = 4096
@@ -17,7 +29,8 @@ MAX_LOOSE = 4096
 MAX_LOGPROBS = 1024
 """Positions with log probabilities in one joined text; with twenty alternatives each, about half a megabyte."""
 
-Item = EngineOutput | LoadProgress | Ready | LoadFailed | Finished | Failed | Embedded | Counted | Health
+Answer = Finished | Failed | Embedded | Counted | Reranked | Tokenized | Rendered
+Item = EngineOutput | LoadProgress | Ready | LoadFailed | Answer | Health
 
 
 class Outbox:

@@ -24,6 +24,7 @@ class Vocab:
         eos_token: text of the end token; empty when the model has none.
         add_bos: whether the model wants the start token put before a plain prompt.
         eog_ids: ids of all tokens that end a generation.
+        fim_ids: tokens for filling in the middle: prefix, suffix, middle, repository, file; -1 where there is none.
     """
 
     def __init__(self, model: int) -> None:
@@ -37,6 +38,13 @@ class Vocab:
         self.eos_token = self._text_of(self.eos_id)
         self.add_bos: bool = bool(native.vocab_get_add_bos(self._vocab))
         self.eog_ids = frozenset(i for i in range(self.n_tokens) if native.vocab_is_eog(self._vocab, i))
+        self.fim_ids: tuple[int, int, int, int, int] = (
+            native.vocab_fim_pre(self._vocab),
+            native.vocab_fim_suf(self._vocab),
+            native.vocab_fim_mid(self._vocab),
+            native.vocab_fim_rep(self._vocab),
+            native.vocab_fim_sep(self._vocab),
+        )
         self._plain: list[bytes | None] = [None] * self.n_tokens
         self._special: list[bytes | None] = [None] * self.n_tokens
 

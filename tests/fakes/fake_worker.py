@@ -30,6 +30,8 @@ fail late           two words, then `Failed`
 logprobs            two tokens with alternatives, one of them half a character
 active              the number of open requests
 flood               5,000 words as fast as it can
+describe            the request itself, as JSON
+call                a thought, a word, then two calls with arguments in pieces
 anything else       "echo: " and the message
 ==================  =======================================================================
 """
@@ -44,13 +46,17 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from runtime.errors import Busy, ContextExceeded, GenerationFailed, NotEnoughMemory, to_failure
 from runtime.messages.frames import FrameSocket
 from runtime.messages.ipc import (
+    ApplyTemplate,
     Cancel,
     Count,
     Counted,
     Delta,
+    Detokenize,
     Embed,
     Embedded,
     Failed,
@@ -58,16 +64,30 @@ from runtime.messages.ipc import (
     Generate,
     Health,
     Hello,
+    InfillPrompt,
     Load,
     LoadFailed,
     LoadProgress,
     PromptProgress,
     Queued,
     Ready,
+    Rendered,
+    Rerank,
+    Reranked,
     Shutdown,
     Step,
+    Tokenize,
+    Tokenized,
 )
-from runtime.messages.shared import FinishReason, ModelFacts, PositionLogprobs, Timings, TokenLogprob, Usage
+from runtime.messages.shared import (
+    FinishReason,
+    ModelFacts,
+    PositionLogprobs,
+    Timings,
+    TokenLogprob,
+    ToolCallHead,
+    Usage,
+)
 
 N_EMBD = 4
 N_CTX = 4096
@@ -91,7 +111,7 @@ class FakeWorker:
         self._generated = 0
         self._ending = threading.Event()
 
-    def run(self, token: str) -> int:
+    def run(self, token: str) -> int:  # noqa: C901 - one case for each message
         self._frames.send(Hello(token, os.getpid()))
         load = self._frames.receive()
         if not isinstance(load, Load):
@@ -116,6 +136,16 @@ class FakeWorker:
                     self._frames.send(Embedded(request_id, vectors, Usage(prompt_tokens=len(inputs))))
                 case Count(request_id, messages):
                     self._frames.send(Counted(request_id, sum(len(m.content.split()) for m in messages), N_CTX))
+                case Rerank(request_id, query, documents):
+                    scores = tuple(float(document.count(query)) for document in documents)
+                    self._frames.send(Reranked(request_id, scores, Usage(prompt_tokens=len(documents))))
+                case Tokenize(request_id, text) | InfillPrompt(request_id, text):
+                    pieces = tuple(bytes([byte]) for byte in text.encode())
+                    self._frames.send(Tokenized(request_id, tuple(text.encode()), pieces))
+                case Detokenize(request_id, token_ids):
+                    self._frames.send(Rendered(request_id, bytes(token_ids).decode("utf-8", "replace")))
+                case ApplyTemplate(request_id, messages):
+                    self._frames.send(Rendered(request_id, "".join(f"[{m.role}]{m.content}" for m in messages)))
                 case Load():
                     return 1
         self._ending.set()
@@ -236,6 +266,10 @@ class FakeWorker:
                 self._end(request, Failed(request.request_id, to_failure(GenerationFailed("The batch was refused."))))
             case ["logprobs"]:
                 self._logprobs(request)
+            case [*_, "describe"]:
+                self._say(request, [msgspec.json.encode(request).decode()], cancelled)
+            case ["call"]:
+                self._call(request)
             case ["active"]:
                 self._say(request, [str(len(self._open) - 1)], cancelled)
             case _:
@@ -276,6 +310,15 @@ class FakeWorker:
         )
         self._frames.send(Step((Delta(request.request_id, 0, "content", "!", 1, (PositionLogprobs(half, (half,)),)),)))
         self._finish(request, 2, ("stop",))
+
+    def _call(self, request: Generate) -> None:
+        self._delta(request, "Which?", kind="reasoning")
+        self._delta(request, "Let me see.")
+        for index, (name, pieces) in enumerate((("weather", ('{"city":', '"Oslo"}')), ("clock", ("{}",)))):
+            head = ToolCallHead(index, f"call_{index}", name)
+            for piece in pieces:
+                self._frames.send(Step((Delta(request.request_id, 0, "tool_call", piece, 1, (), head),)))
+        self._finish(request, 5, ("tool_calls",))
 
     def _finish(self, request: Generate, generated: int, reasons: tuple[FinishReason, ...]) -> None:
         usage = Usage(PROMPT_TOKENS, 4, generated, 0)

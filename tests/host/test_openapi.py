@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runtime.host.api import admin_library, admin_models, app
+from runtime.host.api import admin_library, admin_models, anthropic, app
 from runtime.host.api.openapi import OPERATIONS, build_document
 from tests.host.conftest import RunningHost
 
@@ -32,5 +32,7 @@ def test_when_compared_with_the_routes_then_all_are_documented(host: RunningHost
 
 
 def test_when_routes_are_counted_then_none_is_missing_in_the_document() -> None:
-    sources = "".join(Path(str(module.__file__)).read_text() for module in (app, admin_library, admin_models))
+    sources = "".join(
+        Path(str(module.__file__)).read_text() for module in (app, admin_library, admin_models, anthropic)
+    )
     assert sources.count("    Route(") == len({operation.path for operation in OPERATIONS})

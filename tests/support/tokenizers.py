@@ -34,6 +34,7 @@ class CharacterTokenizer:
         self.bos_token = bos_token
         self.eos_token = ""
         self.add_bos = add_bos
+        self.fim_ids = (-1, -1, -1, -1, -1)
         self._adds_space = adds_space
         self._user_defined = user_defined
 

@@ -1,6 +1,6 @@
 """The two ASGI apps: the private one has every route, the public one no admin ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -11,9 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from runtime.errors import BadRequest, BugFault, Failure, NoSuchRoute, RuntimeFault, to_failure
+from runtime.errors import BadRequest, BugFault, NoSuchRoute, RuntimeFault, to_failure
 from runtime.host.access import AccessPolicy, Gate
 from runtime.host.api.admin import AdminRoutes
+from runtime.host.api.anthropic import MESSAGES_ROUTE, AnthropicRoutes, is_anthropic
+from runtime.host.api.anthropic_answer import anthropic_error
 from runtime.host.api.health import HealthRoutes
 from runtime.host.api.http import ClientGone, json_answer
 from runtime.host.api.openai import OpenAiRoutes
@@ -21,17 +23,29 @@ from runtime.host.api.openai_answer import error_shape
 from runtime.host.api.openapi import OpenApiRoutes
 
 
-def shared_routes(openai: OpenAiRoutes, health: HealthRoutes) -> list[Route]:
-    """Routes that both listeners have."""
+def shared_routes(openai: OpenAiRoutes, anthropic: AnthropicRoutes, health: HealthRoutes) -> list[Route]:
+    """Routes that both listeners have, beside those that are one dialect's alone."""
     return [
         Route("/health", health.health, methods=["GET"]),
         Route("/metrics", health.metrics, methods=["GET"]),
-        Route("/v1/models", openai.models, methods=["GET"]),
-        Route("/v1/models/{model:path}", openai.model, methods=["GET"]),
+        Route("/v1/models", _by_caller(openai.models, anthropic.models), methods=["GET"]),
+        Route("/v1/models/{model:path}", _by_caller(openai.model, anthropic.model), methods=["GET"]),
         Route("/v1/chat/completions", openai.chat, methods=["POST"]),
         Route("/v1/completions", openai.completions, methods=["POST"]),
         Route("/v1/embeddings", openai.embeddings, methods=["POST"]),
     ]
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _by_caller(openai: Handler, anthropic: Handler) -> Handler:
+    """One address that two dialects have: callers of the one say so in a header."""
+
+    async def handle(request: Request) -> Response:
+        return await (anthropic if is_anthropic(request) else openai)(request)
+
+    return handle
 
 
 def admin_routes(admin: AdminRoutes, openapi: OpenApiRoutes) -> list[Route]:
@@ -71,7 +85,7 @@ def build_app(routes: Sequence[Route], policy: Callable[[], AccessPolicy]) -> AS
 
 
 def error_answer(error: RuntimeFault, path: str) -> Response:
-    """An error as an answer: a `Failure` for our own clients, OpenAI's shape for everyone else."""
+    """An error as an answer: a `Failure` for our own clients, for others the shape of the dialect they speak."""
     headers = {}
     retry_after_s = error.details.get("retry_after_s")
     if retry_after_s is not None:
@@ -80,8 +94,15 @@ def error_answer(error: RuntimeFault, path: str) -> Response:
         headers["retry-after"] = "2"
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
-    shape: Failure | msgspec.Struct = to_failure(error) if path.startswith("/admin") else error_shape(error)
-    return json_answer(shape, error.status, headers)
+    return json_answer(_shape(error, path), error.status, headers)
+
+
+def _shape(error: RuntimeFault, path: str) -> msgspec.Struct:
+    if path.startswith("/admin"):
+        return to_failure(error)
+    if path.startswith(MESSAGES_ROUTE):
+        return anthropic_error(error)
+    return error_shape(error)
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

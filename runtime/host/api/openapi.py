@@ -7,6 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from runtime.errors import Failure
+from runtime.host.api.anthropic_answer import AnthropicError, MessageAnswer, TokenCount
+from runtime.host.api.anthropic_request import CountBody, MessagesBody
 from runtime.host.api.health import Health
 from runtime.host.api.http import json_answer
 from runtime.host.api.openai import EmbeddingList, ModelCard, ModelList
@@ -47,6 +49,14 @@ OPERATIONS = (
     ),
     Operation("post", "/v1/completions", "Plain completion; streams as chat does.", CompletionBody, TextCompletion),
     Operation("post", "/v1/embeddings", "Vectors of texts.", EmbeddingBody, EmbeddingList),
+    Operation(
+        "post",
+        "/v1/messages",
+        "Anthropic Messages. With `stream`, that API's events. Fields of paid services are ignored.",
+        MessagesBody,
+        MessageAnswer,
+    ),
+    Operation("post", "/v1/messages/count_tokens", "Tokens of a conversation with its tools.", CountBody, TokenCount),
     Operation("get", "/admin/status", "The host at a glance.", answer=Status),
     Operation("get", "/admin/events", "Snapshot and changes.", answer=HostEvent, content=EVENTS),
     Operation("get", "/admin/models", "Models on disk.", answer=tuple[InstalledModel, ...]),
@@ -70,7 +80,7 @@ OPERATIONS = (
 def build_document(version: str) -> dict[str, Any]:
     """The whole document; JSON-ready."""
     types = [kind for operation in OPERATIONS for kind in (operation.body, operation.answer) if kind is not None]
-    types += [Failure, ErrorShape]
+    types += [Failure, ErrorShape, AnthropicError]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type = list(zip(types, schemas, strict=True))
 
@@ -82,7 +92,7 @@ def build_document(version: str) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": operation.text}
         if operation.answer is not None:
             answer["content"] = {operation.content: {"schema": schema(operation.answer)}}
-        error = Failure if operation.path.startswith("/admin") else ErrorShape
+        error = _error_of(operation.path)
         entry: dict[str, Any] = {
             "summary": operation.text,
             "operationId": f"{operation.method}_{operation.path.strip('/').translate(_PLAIN)}",
@@ -108,6 +118,12 @@ def build_document(version: str) -> dict[str, Any]:
         "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{"key": []}],
     }
+
+
+def _error_of(path: str) -> type[msgspec.Struct]:
+    if path.startswith("/admin"):
+        return Failure
+    return AnthropicError if path.startswith("/v1/messages") else ErrorShape
 
 
 _PLAIN = str.maketrans({"/": "_", "{": "", "}": "", ".": "_"})
