@@ -22,7 +22,7 @@ _PASSING = frozenset({408, 425, TOO_MANY_REQUESTS, 500, 502, 503, 504, 507, 509,
 def may_pass(fault: HubFault) -> bool:
     """Whether the same request may work a little later: the network, a busy or restarting hub."""
     if isinstance(fault, HubOffline):
-        return not fault.details.get("chosen", False)
+        return not fault.details.get("chosen", False) and not fault.details.get("is_lasting", False)
     return int(fault.details.get("status", 0)) in _PASSING
 
 
@@ -83,7 +83,8 @@ def _unreachable(error: Exception, endpoint: str) -> HubOffline:
     else:
         sentence = f"The connection to the hub at {endpoint} broke off."
         hint = "Check the connection; Deskside tries again."
-    return HubOffline(sentence, hint=hint, endpoint=endpoint)
+    # A certificate that does not hold will not hold in a minute.
+    return HubOffline(sentence, hint=hint, endpoint=endpoint, is_lasting=isinstance(_root(error), ssl.SSLError))
 
 
 def _root(error: BaseException) -> BaseException:

@@ -6,9 +6,9 @@ MAX_CHARS = 6000
 # The text is a stranger's: every pattern has a bound, so that none takes long on text made to be slow.
 _FRONT = re.compile(r"\A\ufeff?\s*---\s*\n.*?\n---\s*(\n|\Z)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
-_IMAGE = re.compile(r"!\[[^\]\n]{0,500}\]\([^)\n]{0,2000}\)")
+_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\([^)\n]{0,500}\)")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>")
-_EMPTY_LINK = re.compile(r"\[[ \t]{0,20}\]\([^)\n]{0,2000}\)")
+_EMPTY_LINK = re.compile(r"\[[ \t]{0,20}\]\([^)\n]{0,500}\)")
 _BLANK = re.compile(r"\n{3,}")
 
 

@@ -49,6 +49,7 @@ def test_error_of_the_connection_when_mapped_then_it_says_that_the_hub_cannot_be
     assert isinstance(fault, HubFault)
     assert ENDPOINT in fault.message
     assert fault.hint
+    assert may_pass(fault) is isinstance(fault, HubOffline)
 
 
 def test_gated_repository_when_nobody_is_signed_in_then_it_asks_for_a_token() -> None:
@@ -112,6 +113,7 @@ def test_certificate_that_does_not_hold_when_connecting_then_it_says_so() -> Non
     fault = mapped(error)
     assert isinstance(fault, HubOffline)
     assert "could not prove who it is" in fault.message
+    assert not may_pass(fault)
 
 
 def test_proxy_that_refuses_when_connecting_then_it_is_named() -> None:

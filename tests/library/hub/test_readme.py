@@ -25,6 +25,6 @@ def test_long_page_when_read_then_it_ends_at_a_line() -> None:
 
 @pytest.mark.parametrize("piece", ["![", "[ ", "<a", "<!--", "\n", "![a](", "---\n", "[ ]("])
 def test_page_made_to_be_slow_when_read_then_it_is_not(piece: str) -> None:
-    begun_s = time.perf_counter()
+    begun_s = time.thread_time()
     description_of(piece * (32_768 // len(piece)))
-    assert time.perf_counter() - begun_s < 1.0
+    assert time.thread_time() - begun_s < 1.0
