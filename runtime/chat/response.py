@@ -92,6 +92,14 @@ class AnswerParser(Protocol):
         """Give what was held back; the answer is at its end."""
 
 
+def specs_folder() -> Path:
+    """Where the specs that come with the program are."""
+    base = Path(__file__).resolve().parents[2]
+    # In the source tree the assets stand beside the packages, in an installed program inside `app`.
+    folder = next((path for path in (base / "assets", base / "app" / "assets") if path.is_dir()), base / "assets")
+    return folder / "response_specs"
+
+
 @cache
 def load_specs() -> tuple[ResponseSpec, ...]:
     """The specs that come with the program, by name.
@@ -99,11 +107,9 @@ def load_specs() -> tuple[ResponseSpec, ...]:
     Raises:
         StorageFault: if the program's files are damaged or missing.
     """
-    base = Path(__file__).resolve().parents[2]
-    # In the source tree the assets stand beside the packages, in an installed program inside `app`.
-    folder = next((path for path in (base / "assets", base / "app" / "assets") if path.is_dir()), base / "assets")
+    folder = specs_folder()
     try:
-        files = sorted((folder / "response_specs").glob("*.json"))
+        files = sorted(folder.glob("*.json"))
         specs = tuple(msgspec.json.decode(file.read_bytes(), type=ResponseSpec) for file in files)
     except (OSError, msgspec.DecodeError) as error:
         raise StorageFault(f"A response spec of the program cannot be read: {error}", path=str(folder)) from error

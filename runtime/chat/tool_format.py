@@ -71,7 +71,8 @@ class ToolFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one family writes calls; see the module.
 
     Attributes:
-        name_close_also: what models write in the place of `name_close` too; only read, never forced.
+        name_close_also: what models write in the place of `name_close` too; only read, never forced. `{id}` stands
+            for any letters and digits.
         one_call: an answer holds one call at most.
     """
 
