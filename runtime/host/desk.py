@@ -145,6 +145,24 @@ class Ticket:
         """True once the last message has been taken."""
         return self._mailbox is not None and self._mailbox.has_ended and not len(self._mailbox) and self._error is None
 
+    async def ask_aside(self, lease: Lease, ask: Ask) -> RequestMessage:
+        """Ask something that is answered at once and that the request itself needs (tokens of its prompt).
+
+        Raises:
+            RuntimeFault: as `take`.
+        """
+        mailbox = Mailbox(1)
+        lease.link.submit(ask, mailbox)
+        try:
+            while True:
+                for message in await mailbox.take():
+                    if isinstance(message, Failed):
+                        raise from_failure(message.failure)
+                    if not isinstance(message, Queued | PromptProgress):
+                        return message
+        finally:
+            lease.link.cancel(ask.request_id)
+
     def cancel(self) -> None:
         """Ask the model to stop; the reader sees how it ended."""
         self._cancel_wanted = True
@@ -233,8 +251,13 @@ class Desk:
         supervisor: Supervisor,
         counters: Counters,
         on_alone: Callable[[ModelSlot, Usage, Timings], None] = lambda _slot, _usage, _timings: None,
+        meant_by: Callable[[str], str] = lambda name: name,
     ) -> None:
-        """`on_alone` is told of each answer that was given while no model did anything else."""
+        """`on_alone` is told of each answer that was given while no model did anything else.
+
+        `meant_by` gives the id that a further name of a model stands for.
+        """
+        self._meant_by = meant_by
         self._supervisor = supervisor
         self._on_alone = on_alone
         self._counters = counters
@@ -284,7 +307,8 @@ class Desk:
             RuntimeFault: no such model, or it cannot be loaded.
         """
         by_person = ticket.client == WINDOW
-        async with self._supervisor.use(ticket.model, load=not ticket.is_passing, by_person=by_person) as lease:
+        name = self._meant_by(ticket.model)
+        async with self._supervisor.use(name, load=not ticket.is_passing, by_person=by_person) as lease:
             mark = self._supervisor.quiet_mark()
             yield lease
             if ticket.timings is not None and mark is not None and self._supervisor.quiet_mark() == mark:

@@ -18,6 +18,8 @@ from runtime.host.api.admin import AdminParts, AdminRoutes
 from runtime.host.api.anthropic import AnthropicRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
 from runtime.host.api.health import HealthRoutes
+from runtime.host.api.ollama import OllamaRoutes
+from runtime.host.api.ollama_models import OllamaModelRoutes
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openapi import OpenApiRoutes
 from runtime.host.api_switch import ApiSwitch, with_overrides
@@ -76,6 +78,8 @@ class Host:
         models = self._models
         openai = OpenAiRoutes(models.desk, models.supervisor, models.library.installed)
         anthropic = AnthropicRoutes(models.desk, models.supervisor, models.library.installed)
+        ollama = OllamaRoutes(models.desk, models.supervisor, self._settings, models.library.installed)
+        ollama_models = OllamaModelRoutes(models.supervisor, models.library, models.hub_service, self._settings)
         health = HealthRoutes(models.supervisor, models.desk, models.metrics, lambda: self._telemetry.latest)
         admin = AdminRoutes(
             AdminParts(
@@ -90,7 +94,12 @@ class Host:
                 end_host=self.end,
             )
         )
-        shared = [*shared_routes(openai, anthropic, health), *anthropic.routes()]
+        shared = [
+            *shared_routes(openai, anthropic, health),
+            *anthropic.routes(),
+            *ollama.routes(),
+            *ollama_models.routes(),
+        ]
         private = [*shared, *admin_routes(admin, OpenApiRoutes(version())), *models.routes()]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
         self._switch.attach(build_app(shared, self._switch.policy))

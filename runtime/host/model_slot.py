@@ -96,6 +96,8 @@ class ModelSlot:
         self.plan: MemoryPlan | None = None
         """What the load follows; set before the worker starts."""
         self.on_demand = on_demand
+        self.keep_s: float | None = None
+        """How long programs asked to keep it when idle, in seconds; below 0 is for ever, None says nothing."""
         self.used_at = time.monotonic()
         """When it was last used or loaded."""
         self._fraction = 0.0

@@ -93,7 +93,7 @@ class ModelsSide:
             ),
             policy=policy,
         )
-        self.desk = Desk(self.supervisor, self.metrics, self._note_alone)
+        self.desk = Desk(self.supervisor, self.metrics, self._note_alone, settings.meant_by)
         self.library = LibraryService(
             shelf.files,
             settings,

@@ -16,13 +16,16 @@ from typing import Any, TypeVar
 import msgspec
 import tomli_w
 
-from runtime.errors import StorageFault
+from runtime.errors import BadRequest, StorageFault
 from runtime.options import ApiOptions, LoadOptions, ModelsOptions
 from runtime.units import now_local
 
 SETTINGS_VERSION = 1
 MAX_REMEMBERED_MODELS = 500
 """Models whose load options are kept; past it the one remembered first goes."""
+
+MAX_ALIASES = 200
+"""Further names of models that programs may give."""
 
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 
@@ -48,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True):
     load_options: Mapping[str, LoadOptions] = {}
     last_model: str = ""
     models_options: ModelsOptions = ModelsOptions()
+    aliases: Mapping[str, str] = {}
+    """Further names of models, each with the id it stands for."""
 
 
 def migrate_0_to_1(raw: Raw) -> Raw:
@@ -108,6 +113,25 @@ class SettingsFile:
         if kept != self.current.load_options:
             self.change(load_options=kept)
 
+    def set_alias(self, name: str, model_id: str) -> None:
+        """Give a model one more name; an empty id takes the name away.
+
+        Raises:
+            BadRequest: there are too many.
+            StorageFault: if the file cannot be written.
+        """
+        kept = {known: meant for known, meant in self.current.aliases.items() if known != name}
+        if model_id:
+            kept[name] = model_id
+        if len(kept) > MAX_ALIASES:
+            raise BadRequest(f"There are {MAX_ALIASES} further names already.", hint="Delete one.", param="destination")
+        if kept != self.current.aliases:
+            self.change(aliases=kept)
+
+    def meant_by(self, name: str) -> str:
+        """The id a further name stands for; any other name as it is."""
+        return self.current.aliases.get(name, name)
+
     def load_options(self, model_id: str) -> LoadOptions:
         """The options remembered for a model, or automatic ones."""
         return self.current.load_options.get(model_id, LoadOptions())
@@ -135,6 +159,7 @@ class SettingsFile:
         keys = _section(raw, "keys", tuple[StoredKey, ...], (), wrong)
         last_model = _section(raw, "last_model", str, "", wrong)
         models_options = _section(raw, "models_options", ModelsOptions, ModelsOptions(), wrong)
+        aliases = _section(raw, "aliases", dict[str, str], {}, wrong)
         load_options: dict[str, LoadOptions] = {}
         models = raw.get("models", {})
         for model_id in models if isinstance(models, dict) else ():
@@ -143,7 +168,7 @@ class SettingsFile:
             # Without its keys an open API would let everyone in.
             api = msgspec.structs.replace(api, enabled=False)
             wrong.append("the API stays off until it is switched on again, since its keys are not known")
-        self.current = Settings(api, keys, load_options, last_model, models_options)
+        self.current = Settings(api, keys, load_options, last_model, models_options, aliases)
         if wrong:
             kept = self._set_aside(move=False)
             self.problems.append(
@@ -171,6 +196,7 @@ class SettingsFile:
         _put(raw, "models_options", msgspec.to_builtins(self.current.models_options), ModelsOptions)
         raw["keys"] = msgspec.to_builtins(self.current.keys)
         raw["last_model"] = self.current.last_model
+        raw["aliases"] = dict(self.current.aliases)
         old_models = raw.get("models")
         kept = old_models if isinstance(old_models, dict) else {}
         models: Raw = {}

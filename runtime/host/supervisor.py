@@ -395,6 +395,8 @@ class Supervisor:
                 self._retire(other, 0.0 if slot in self._asked_for else ON_DEMAND_DRAIN_S)
 
     def _idle_limit_s(self, slot: ModelSlot) -> float | None:
+        if slot.on_demand and slot.keep_s is not None:
+            return slot.keep_s if slot.keep_s >= 0 else None
         chosen = self._models_options().idle_unload_s
         return float(chosen) if chosen is not None else IDLE_LIMIT_S if slot.on_demand else None
 

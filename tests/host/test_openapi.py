@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from runtime.host.api import admin_library, admin_models, anthropic, app
+from runtime.host.api import admin_library, admin_models, anthropic, app, ollama, ollama_models
 from runtime.host.api.openapi import OPERATIONS, build_document
 from tests.host.conftest import RunningHost
+
+MODULES = (app, admin_library, admin_models, anthropic, ollama, ollama_models)
 
 
 def test_when_read_then_every_reference_resolves() -> None:
@@ -32,7 +34,5 @@ def test_when_compared_with_the_routes_then_all_are_documented(host: RunningHost
 
 
 def test_when_routes_are_counted_then_none_is_missing_in_the_document() -> None:
-    sources = "".join(
-        Path(str(module.__file__)).read_text() for module in (app, admin_library, admin_models, anthropic)
-    )
+    sources = "".join(Path(str(module.__file__)).read_text() for module in MODULES)
     assert sources.count("    Route(") == len({operation.path for operation in OPERATIONS})

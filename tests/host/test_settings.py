@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import StorageFault
+from runtime.errors import BadRequest, StorageFault
 from runtime.host import settings as settings_module
 from runtime.host.settings import (
+    MAX_ALIASES,
     MAX_REMEMBERED_MODELS,
     MIGRATIONS,
     SETTINGS_VERSION,
@@ -159,3 +160,19 @@ def test_when_many_settings_are_remembered_then_the_oldest_go(path: Path) -> Non
     file.remember_options("one more", LoadOptions(n_ctx=1024))
     assert len(file.current.load_options) == MAX_REMEMBERED_MODELS
     assert "m0" not in file.current.load_options
+
+
+def test_when_a_further_name_is_given_then_it_outlives_the_run_until_taken_away(path: Path) -> None:
+    settings = SettingsFile(path)
+    settings.set_alias("gpt-of-old", "fake")
+    assert SettingsFile(path).meant_by("gpt-of-old") == "fake"
+    assert SettingsFile(path).meant_by("other") == "other"
+    settings.set_alias("gpt-of-old", "")
+    assert SettingsFile(path).current.aliases == {}
+
+
+def test_when_there_are_too_many_further_names_then_one_more_is_refused(path: Path) -> None:
+    settings = SettingsFile(path)
+    settings.change(aliases={f"name-{number}": "fake" for number in range(MAX_ALIASES)})
+    with pytest.raises(BadRequest, match="already"):
+        settings.set_alias("one-more", "fake")

@@ -2,16 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from runtime.errors import BadRequest
 from runtime.host.api.http import KEEP_ALIVE_S
 from runtime.host.desk import Ask, Desk, Ticket
 from runtime.host.mailbox import RequestMessage
 from runtime.host.supervisor import Lease
+from runtime.messages.ipc import InfillPrompt, Tokenized
 from runtime.messages.shared import Message, PicturePart
 
-BuildAsks = Callable[[Lease], Sequence[Ask]]
+BuildAsks = Callable[[Lease], Awaitable[Sequence[Ask]]]
 """What to ask, once it is known which model will answer."""
 
 
@@ -35,9 +36,21 @@ async def said(
             if not entering.done():
                 entering.cancel()
                 await asyncio.wait({entering})
-        ticket.send(lease, build(lease))
+        ticket.send(lease, await build(lease))
         while not ticket.has_ended:
             yield await ticket.take(every_s)
+
+
+async def infill_tokens(ticket: Ticket, lease: Lease, ask: InfillPrompt) -> tuple[int, ...]:
+    """The prompt that asks a code model for a middle.
+
+    Raises:
+        BadRequest: the model cannot fill in.
+    """
+    answer = await ticket.ask_aside(lease, ask)
+    if not isinstance(answer, Tokenized):
+        raise TypeError(f"a worker answered a prompt with {type(answer).__name__}")
+    return answer.token_ids
 
 
 def check_media(lease: Lease, messages: Sequence[Message]) -> None:

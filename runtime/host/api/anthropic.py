@@ -191,7 +191,7 @@ class AnthropicRoutes:
 
 
 def _asks(ticket: Ticket, ask: MessagesAsk) -> BuildAsks:
-    def build(lease: Lease) -> list[Ask]:
+    async def build(lease: Lease) -> list[Ask]:
         check_media(lease, ask.messages)
         return [
             Generate(

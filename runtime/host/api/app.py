@@ -18,6 +18,7 @@ from runtime.host.api.anthropic import MESSAGES_ROUTE, AnthropicRoutes, is_anthr
 from runtime.host.api.anthropic_answer import anthropic_error
 from runtime.host.api.health import HealthRoutes
 from runtime.host.api.http import ClientGone, json_answer
+from runtime.host.api.ollama_answer import ollama_error
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openai_answer import error_shape
 from runtime.host.api.openapi import OpenApiRoutes
@@ -102,6 +103,8 @@ def _shape(error: RuntimeFault, path: str) -> msgspec.Struct:
         return to_failure(error)
     if path.startswith(MESSAGES_ROUTE):
         return anthropic_error(error)
+    if path.startswith("/api/"):
+        return ollama_error(error)
     return error_shape(error)
 
 

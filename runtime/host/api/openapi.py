@@ -11,10 +11,12 @@ from runtime.host.api.anthropic_answer import AnthropicError, MessageAnswer, Tok
 from runtime.host.api.anthropic_request import CountBody, MessagesBody
 from runtime.host.api.health import Health
 from runtime.host.api.http import json_answer
+from runtime.host.api.ollama_answer import OllamaError
 from runtime.host.api.openai import EmbeddingList, ModelCard, ModelList
 from runtime.host.api.openai_answer import ChatCompletion, ErrorShape, TextCompletion
 from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
 from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operation
+from runtime.host.api.operations_dialects import OLLAMA_OPERATIONS
 from runtime.messages.api import (
     ApiState,
     CancelRequest,
@@ -71,6 +73,7 @@ OPERATIONS = (
     Operation("delete", "/admin/keys/{name}", "Delete an API key.", status=204),
     Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
     Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),
+    *OLLAMA_OPERATIONS,
     *MODELS_OPERATIONS,
     Operation("post", "/admin/shutdown", "End the host.", status=204),
     Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, Any]),
@@ -80,7 +83,7 @@ OPERATIONS = (
 def build_document(version: str) -> dict[str, Any]:
     """The whole document; JSON-ready."""
     types = [kind for operation in OPERATIONS for kind in (operation.body, operation.answer) if kind is not None]
-    types += [Failure, ErrorShape, AnthropicError]
+    types += [Failure, ErrorShape, AnthropicError, OllamaError]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type = list(zip(types, schemas, strict=True))
 
@@ -123,6 +126,8 @@ def build_document(version: str) -> dict[str, Any]:
 def _error_of(path: str) -> type[msgspec.Struct]:
     if path.startswith("/admin"):
         return Failure
+    if path.startswith("/api/"):
+        return OllamaError
     return AnthropicError if path.startswith("/v1/messages") else ErrorShape
 
 

@@ -1,0 +1,57 @@
+"""What the OpenAPI document says of Ollama's routes and of llama-server's own."""
+
+from runtime.host.api.ollama_answer import (
+    NDJSON,
+    OllamaChatAnswer,
+    OllamaEmbedAnswer,
+    OllamaEmbeddingsAnswer,
+    OllamaTextAnswer,
+)
+from runtime.host.api.ollama_models import (
+    OllamaCopyBody,
+    OllamaNameBody,
+    OllamaProcesses,
+    OllamaPullBody,
+    OllamaShown,
+    OllamaStatus,
+    OllamaTags,
+    OllamaVersion,
+)
+from runtime.host.api.ollama_request import (
+    OllamaChatBody,
+    OllamaEmbedBody,
+    OllamaEmbeddingsBody,
+    OllamaGenerateBody,
+)
+from runtime.host.api.operations import Operation
+
+OLLAMA_OPERATIONS = (
+    Operation("get", "/", "A greeting that Ollama's clients look for.", answer=str, content="text/plain"),
+    Operation("get", "/api/version", "The release of Ollama whose API this is.", answer=OllamaVersion),
+    Operation("get", "/api/tags", "Installed models and their further names.", answer=OllamaTags),
+    Operation("get", "/api/ps", "Loaded models.", answer=OllamaProcesses),
+    Operation("post", "/api/show", "What a model is and can.", OllamaNameBody, OllamaShown),
+    Operation(
+        "post", "/api/pull", "Fetch hf.co/owner/repo:QUANT from the hub.", OllamaPullBody, OllamaStatus, content=NDJSON
+    ),
+    Operation("post", "/api/copy", "Give a model one more name.", OllamaCopyBody),
+    Operation("delete", "/api/delete", "Take a further name away, or move a model to the trash.", OllamaNameBody),
+    Operation(
+        "post",
+        "/api/chat",
+        "Chat; lines of JSON unless `stream` is false. Options of loading are ignored.",
+        OllamaChatBody,
+        OllamaChatAnswer,
+        content=NDJSON,
+    ),
+    Operation(
+        "post",
+        "/api/generate",
+        "Answer a prompt, or with `suffix` fill in the middle.",
+        OllamaGenerateBody,
+        OllamaTextAnswer,
+        content=NDJSON,
+    ),
+    Operation("post", "/api/embed", "Vectors of texts.", OllamaEmbedBody, OllamaEmbedAnswer),
+    Operation("post", "/api/embeddings", "The vector of one text.", OllamaEmbeddingsBody, OllamaEmbeddingsAnswer),
+)
