@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from runtime.errors import RuntimeFault
 from runtime.messages.shared import PositionLogprobs
 from runtime.scheduler.unit import Unit
 
@@ -46,12 +47,14 @@ class BatchResult:
         tokens: the sampled token of each entry of `samples`; `NO_TOKEN` where no token may follow.
         logprobs: of each entry of `samples`; empty when nobody asked.
         decode_s: time inside llama.cpp.
+        faults: why an entry of `samples` could not be sampled, by its index; its request fails.
     """
 
     code: int
     tokens: list[int]
     logprobs: list[PositionLogprobs | None] = field(default_factory=list)
     decode_s: float = 0.0
+    faults: dict[int, RuntimeFault] = field(default_factory=dict)
 
 
 NO_TOKEN = -1

@@ -349,6 +349,10 @@ class Scheduler:
             if unit.state is UnitState.FORKING:
                 self._place_fork(unit)
         for index, (_row, unit) in enumerate(plan.samples):
+            if index in result.faults:
+                self._fail(unit.job, result.faults[index], now_s)
+            if unit.state is UnitState.FINISHED:
+                continue  # it, or another choice of its request, could not be sampled
             self._take_token(unit, result.tokens[index], logprobs[index] if logprobs else None, now_s)
 
     def _place_fork(self, unit: Unit) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runtime.errors import Failure
+from runtime.grammar.answer import FREE_ANSWER, AnswerPlan
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
 from runtime.options import GenerateOptions
 
@@ -24,6 +25,7 @@ class EngineRequest:
         save_points: prompt lengths at which reuse is worth most (end of the system part, start of the last
             turn's generation prompt), ascending; what models that cannot roll back keep checkpoints at.
         embed: pool the prompt into a vector instead of generating.
+        plan: what the answer may be; made by `runtime.grammar.plan.plan_answer`.
     """
 
     request_id: str
@@ -32,6 +34,7 @@ class EngineRequest:
     from_window: bool = False
     save_points: tuple[int, ...] = ()
     embed: bool = False
+    plan: AnswerPlan = FREE_ANSWER
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Engine:
         """
         self._check(request)
         self._check_room(request)
-        samplers = () if request.embed else self._factory.make(request.options, request.prompt)
+        samplers = () if request.embed else self._factory.make(request.options, request.prompt, request.plan)
         with self._wake:
             self._check_room(request)
             if request.request_id in self._live:
@@ -279,22 +279,27 @@ class Engine:
             self._running = None
         figures.decode_s += after_s - before_s
         if code == 0:
-            tokens, logprobs = self._sample(plan)
+            tokens, logprobs, faults = self._sample(plan)
             figures.generated_tokens += len(tokens)
             figures.prompt_tokens += len(plan.tokens) - plan.n_decode
-            scheduler.apply(plan, BatchResult(0, tokens, logprobs, after_s - before_s), after_s)
+            scheduler.apply(plan, BatchResult(0, tokens, logprobs, after_s - before_s, faults), after_s)
         else:
             scheduler.apply(plan, BatchResult(code, [], [], after_s - before_s), after_s)
 
-    def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None]]:
+    def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None], dict[int, RuntimeFault]]:
         rows = self._backend.logits
         samplers = cast("list[tuple[int, Sampler]]", [(row, unit.sampler) for row, unit in plan.samples])
         wanted = [(row, k) for row, sampler in samplers if (k := sampler.prepared_k)] if len(samplers) > 1 else []
         rows.prepare(wanted)
         tokens: list[int] = []
         logprobs: list[PositionLogprobs | None] = []
+        faults: dict[int, RuntimeFault] = {}
         for (row, sampler), (_row, unit) in zip(samplers, plan.samples, strict=True):
-            token = sampler.pick(rows, row)
+            try:
+                token = sampler.pick(rows, row)
+            except RuntimeFault as error:
+                faults[len(tokens)] = error
+                token = NO_TOKEN
             tokens.append(token)
             options = unit.job.request.options
             if options.logprobs and token != NO_TOKEN:
@@ -303,7 +308,7 @@ class Engine:
                 logprobs.append(rows.log_probabilities(row, token, options.top_logprobs, self._model.vocab))
         if logprobs:
             logprobs += [None] * (len(tokens) - len(logprobs))
-        return tokens, logprobs
+        return tokens, logprobs, faults
 
     def _embed_step(self) -> None:
         """One chunk of the oldest text to embed, so that generating ones go on in between."""

@@ -1,9 +1,9 @@
 """Choosing the next token of one choice: llama.cpp's sampler chain over an exactly narrowed set.
 
 The chain is llama.cpp's usual one: logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature,
-draw (`common/sampling.cpp`); mirostat replaces what follows DRY. A grammar stands beside the chain: the token the
-chain chose is checked alone, and only if it is refused the grammar is applied to the whole vocabulary and the
-chain runs again.
+draw (`common/sampling.cpp`); mirostat replaces what follows DRY. A guide stands beside the chain
+(`runtime.worker.guide`): the token the chain chose is checked alone, and only if it is refused the chain runs again
+over all that may come.
 
 Narrowing is exact. Let P be the tokens whose logits the bias, the penalties or DRY may change. The set handed to
 the chain holds every token at or above a lower bound of the (k + |P|)-th largest logit, and those of P that may be
@@ -23,10 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.errors import BadRequest, BugFault
+from runtime.grammar.answer import FREE_ANSWER, AnswerPlan
 from runtime.options import GenerateOptions, SamplingOptions
 from runtime.scheduler.plan import NO_TOKEN
 from runtime.worker import native
-from runtime.worker.grammar import make_grammar
+from runtime.worker.grammar import Grammars
+from runtime.worker.guide import Guide
 from runtime.worker.logits import FloatRow, IntRow, LogitRows
 from runtime.worker.vocab import Vocab
 
@@ -88,12 +90,16 @@ class SamplerFactory:
         self._vocab = vocab
         self._n_ctx = n_ctx
         self._dry = DryPrototypes()
+        self._grammars = Grammars(vocab)
 
-    def make(self, options: GenerateOptions, prompt: Sequence[int]) -> tuple["Sampler", ...]:
+    def make(
+        self, options: GenerateOptions, prompt: Sequence[int], plan: AnswerPlan = FREE_ANSWER
+    ) -> tuple["Sampler", ...]:
         """One sampler for each choice; choice i draws with seed + i.
 
         Raises:
-            BadRequest: the grammar does not parse, or a biased token is not in the vocabulary.
+            BadRequest: the grammar does not parse or is too ambiguous to start, or a biased token is not in the
+                vocabulary.
         """
         sampling = options.sampling
         for token in sampling.logit_bias:
@@ -106,17 +112,25 @@ class SamplerFactory:
         bias = dict(sampling.logit_bias)
         if options.ignore_eos:
             bias |= dict.fromkeys(self._vocab.eog_ids, -math.inf)
-        grammar = make_grammar(self._vocab, sampling.grammar) if sampling.grammar else 0
+        guide = self._guide(plan, sampling.grammar)
         samplers: list[Sampler] = []
         for choice in range(options.n):
-            own = int(native.sampler_clone(grammar)) if grammar and choice else grammar
+            own = guide.copy() if guide is not None and choice else guide
             # 2**32 - 1 means "draw a seed" to llama.cpp.
             drawn = (seed + choice) % native.LLAMA_DEFAULT_SEED
             samplers.append(self._make_one(sampling, prompt, bias, drawn, own))
         return tuple(samplers)
 
+    def _guide(self, plan: AnswerPlan, own_grammar: str) -> Guide | None:
+        grammar = plan.grammar or own_grammar
+        if not grammar and plan.is_free:
+            return None
+        walk = self._grammars.walk(grammar) if grammar else None
+        close = self._vocab.tokenize(plan.forced_close, add_special=False, parse_special=True)
+        return Guide(plan, walk, self._vocab, tuple(close))
+
     def _make_one(
-        self, options: SamplingOptions, prompt: Sequence[int], bias: dict[int, float], seed: int, grammar: int
+        self, options: SamplingOptions, prompt: Sequence[int], bias: dict[int, float], seed: int, guide: Guide | None
     ) -> "Sampler":
         chain = _Chain()
         penalty_n = self._n_ctx if options.repeat_last_n < 0 else min(options.repeat_last_n, self._n_ctx)
@@ -153,7 +167,7 @@ class SamplerFactory:
             prompt=prompt,
             may_rise=any(value > 0 for value in bias.values()) or penalties_lift,
             greedy=options.temperature == 0,
-            grammar=grammar,
+            guide=guide,
         )
 
     def close(self) -> None:
@@ -217,8 +231,8 @@ class Sampler:
         "_bias_ids",
         "_can_prepare",
         "_chain",
-        "_grammar",
         "_greedy",
+        "_guide",
         "_k_with_bias",
         "_lowered",
         "_may_rise",
@@ -237,12 +251,12 @@ class Sampler:
         prompt: Sequence[int],
         may_rise: bool,
         greedy: bool,
-        grammar: int,
+        guide: Guide | None,
     ) -> None:
         self._chain = chain.address
         self._narrowing = narrowing
         self._greedy = greedy
-        self._grammar = grammar
+        self._guide = guide
         self._bias_ids = np.fromiter(bias, dtype=np.int64, count=len(bias))
         self._banned_ids = np.fromiter((i for i, value in bias.items() if value == -math.inf), dtype=np.int64)
         # Where tokens are only lowered, the likeliest stays the likeliest if it is none of them.
@@ -260,16 +274,16 @@ class Sampler:
 
     def __del__(self) -> None:
         native.sampler_free(self._chain)
-        if self._grammar:
-            native.sampler_free(self._grammar)
 
     def pick(self, rows: LogitRows, index: int) -> int:
-        """Choose from a row of logits; `NO_TOKEN` when the grammar lets nothing follow."""
-        token = self._choose(rows, index)
-        if self._grammar:
-            token = self._obey_grammar(rows, index, token)
-            if token == NO_TOKEN:
-                return token
+        """Choose from a row of logits; `NO_TOKEN` when the grammar lets nothing follow.
+
+        Raises:
+            BadRequest: the grammar is too ambiguous.
+        """
+        token = self._choose(rows, index) if self._guide is None else self._obey(self._guide, rows, index)
+        if token == NO_TOKEN:
+            return token
         if self._window is not None:
             native.sampler_accept(self._chain, token)
             self._remember(token)
@@ -317,17 +331,19 @@ class Sampler:
         order = ids.argsort()
         return ids[order], logits[order]
 
-    def _obey_grammar(self, rows: LogitRows, index: int, token: int) -> int:
-        candidates = rows.candidates
-        candidates.ids[0] = token
-        candidates.logits[0] = 0.0
-        if not candidates.filter(self._grammar, 1):
-            size = candidates.filter(self._grammar, candidates.fill_all(rows.row(index)))
-            size = candidates.remove(self._banned_ids, size)
+    def _obey(self, guide: Guide, rows: LogitRows, index: int) -> int:
+        forced = guide.forced()
+        token = self._choose(rows, index) if forced is None else forced
+        if forced is None and not guide.allows(token):
+            candidates = rows.candidates
+            ids = np.flatnonzero(guide.mask())
+            size = candidates.remove(self._banned_ids, candidates.fill(ids, rows.row(index)[ids]))
             if not size:
                 return NO_TOKEN
             token = candidates.apply(self._chain, size)
-        native.sampler_accept(self._grammar, token)
+        guide.accept(token)
+        if guide.is_idle:
+            self._guide = None
         return token
 
     def _remember(self, token: int) -> None:
