@@ -18,6 +18,7 @@ from runtime.host.api.admin import AdminParts, AdminRoutes
 from runtime.host.api.anthropic import AnthropicRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
 from runtime.host.api.health import HealthRoutes
+from runtime.host.api.native import NativeRoutes
 from runtime.host.api.ollama import OllamaRoutes
 from runtime.host.api.ollama_models import OllamaModelRoutes
 from runtime.host.api.openai import OpenAiRoutes
@@ -80,6 +81,7 @@ class Host:
         anthropic = AnthropicRoutes(models.desk, models.supervisor, models.library.installed)
         ollama = OllamaRoutes(models.desk, models.supervisor, self._settings, models.library.installed)
         ollama_models = OllamaModelRoutes(models.supervisor, models.library, models.hub_service, self._settings)
+        native = NativeRoutes(models.desk, models.supervisor, self._settings.meant_by)
         health = HealthRoutes(models.supervisor, models.desk, models.metrics, lambda: self._telemetry.latest)
         admin = AdminRoutes(
             AdminParts(
@@ -99,6 +101,7 @@ class Host:
             *anthropic.routes(),
             *ollama.routes(),
             *ollama_models.routes(),
+            *native.routes(),
         ]
         private = [*shared, *admin_routes(admin, OpenApiRoutes(version())), *models.routes()]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)

@@ -140,7 +140,7 @@ def test_when_options_are_given_then_they_arrive_and_strange_ones_do_no_harm(hos
         ({"think": True}, {"reasoning": "on"}),
         ({"think": False}, {"reasoning": "off"}),
         ({"think": "low"}, {"reasoning": "on", "reasoning_effort": "low"}),
-        ({"format": "json"}, {"json_schema": "{}"}),
+        ({"format": "json"}, {"json_schema": '{"type":"object"}'}),
         ({"format": {"type": "object"}}, {"json_schema": '{"type":"object"}'}),
         ({"format": ""}, {}),
     ],

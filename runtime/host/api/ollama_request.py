@@ -30,6 +30,9 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
 }
+_ANY_OBJECT = '{"type":"object"}'
+"""JSON mode: Ollama promises an object, not just any JSON."""
+
 _EFFORTS: dict[str, ReasoningEffort] = {"low": "low", "medium": "medium", "high": "high"}
 
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -260,7 +263,7 @@ def _options(body: _Asking) -> GenerateOptions:
 
 def _shape(body: _Asking, tools: tuple[Tool, ...]) -> AnswerShape:
     reasoning: ReasoningMode = "auto" if body.think is None else "on" if body.think else "off"
-    schema = "{}" if body.format == "json" else json_text(body.format) if body.format else ""
+    schema = _ANY_OBJECT if body.format == "json" else json_text(body.format) if body.format else ""
     return AnswerShape(
         tools=tools,
         json_schema=schema,

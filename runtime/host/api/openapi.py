@@ -16,7 +16,7 @@ from runtime.host.api.openai import EmbeddingList, ModelCard, ModelList
 from runtime.host.api.openai_answer import ChatCompletion, ErrorShape, TextCompletion
 from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
 from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operation
-from runtime.host.api.operations_dialects import OLLAMA_OPERATIONS
+from runtime.host.api.operations_dialects import NATIVE_OPERATIONS, OLLAMA_OPERATIONS
 from runtime.messages.api import (
     ApiState,
     CancelRequest,
@@ -74,6 +74,7 @@ OPERATIONS = (
     Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
     Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),
     *OLLAMA_OPERATIONS,
+    *NATIVE_OPERATIONS,
     *MODELS_OPERATIONS,
     Operation("post", "/admin/shutdown", "End the host.", status=204),
     Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, Any]),

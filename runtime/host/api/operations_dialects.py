@@ -1,5 +1,21 @@
 """What the OpenAPI document says of Ollama's routes and of llama-server's own."""
 
+from runtime.host.api.native import (
+    DetokenizedText,
+    NativeCompletion,
+    Props,
+    Ranking,
+    RenderedPrompt,
+    SlotState,
+    TokenList,
+)
+from runtime.host.api.native_request import (
+    DetokenizeBody,
+    InfillBody,
+    NativeCompletionBody,
+    RerankBody,
+    TokenizeBody,
+)
 from runtime.host.api.ollama_answer import (
     NDJSON,
     OllamaChatAnswer,
@@ -23,6 +39,7 @@ from runtime.host.api.ollama_request import (
     OllamaEmbeddingsBody,
     OllamaGenerateBody,
 )
+from runtime.host.api.openai_request import ChatBody
 from runtime.host.api.operations import Operation
 
 OLLAMA_OPERATIONS = (
@@ -54,4 +71,20 @@ OLLAMA_OPERATIONS = (
     ),
     Operation("post", "/api/embed", "Vectors of texts.", OllamaEmbedBody, OllamaEmbedAnswer),
     Operation("post", "/api/embeddings", "The vector of one text.", OllamaEmbeddingsBody, OllamaEmbeddingsAnswer),
+)
+
+NATIVE_OPERATIONS = (
+    Operation("post", "/tokenize", "Tokens of a text.", TokenizeBody, TokenList),
+    Operation("post", "/detokenize", "Text of tokens.", DetokenizeBody, DetokenizedText),
+    Operation("post", "/apply-template", "The prompt of a conversation as text.", ChatBody, RenderedPrompt),
+    Operation(
+        "post", "/completion", "Go on from a text, in llama-server's form.", NativeCompletionBody, NativeCompletion
+    ),
+    Operation("post", "/infill", "What stands between two pieces of code.", InfillBody, NativeCompletion),
+    *(
+        Operation("post", path, "Rank documents by a query; needs a rerank model.", RerankBody, Ranking)
+        for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
+    ),
+    Operation("get", "/props", "Properties of a loaded model.", answer=Props),
+    Operation("get", "/slots", "Slots of the loaded models.", answer=tuple[SlotState, ...]),
 )
