@@ -142,9 +142,20 @@ class HubService:
         make: MakeHub,
         options: Callable[[], ModelsOptions],
         send: Callable[[HostEvent], None],
+        *,
+        has_downloads: Callable[[], bool],
         on_done: Callable[[], None],
     ) -> None:
-        """`make` is called in a thread when something is first asked for; `on_done` when a download has arrived."""
+        """Make nothing yet.
+
+        Args:
+            make: is called in a thread when something is first asked for.
+            options: as they are now.
+            send: gets events.
+            has_downloads: whether the run before left downloads; called in a thread.
+            on_done: called when a download has arrived.
+        """
+        self._has_downloads = has_downloads
         self._on_done = on_done
         self._make = make
         self._options = options
@@ -202,7 +213,8 @@ class HubService:
     async def _warm_up(self) -> None:
         await asyncio.sleep(WARM_UP_AFTER_S)
         try:
-            await self.parts()
+            if await asyncio.to_thread(self._has_downloads):
+                await self.parts()
         except Exception as error:  # whoever asks for it is told; the host goes on
             log.exception("the hub could not be made", exc_info=error)
 

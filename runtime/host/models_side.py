@@ -67,7 +67,13 @@ class ModelsSide:
             measure=parts.measure,
             is_busy=lambda: self.supervisor.is_busy,
         )
-        self.hub_service = HubService(shelf.make_hub, self._options, hub.send, self._note_arrival)
+        self.hub_service = HubService(
+            shelf.make_hub,
+            self._options,
+            hub.send,
+            has_downloads=shelf.has_downloads,
+            on_done=self._note_arrival,
+        )
         self.speed_log = SpeedLog(shelf.records, self._shape_of, lambda: self.machine.speed)
         self.planner = PlannerService(
             parts.prober,

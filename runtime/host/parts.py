@@ -35,11 +35,15 @@ class Probe(DryRunner, Devices, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LibraryParts:
-    """What is on disk, what was learnt, and the hub that adds to it (`make_hub` runs in a thread, on first use)."""
+    """What is on disk, what was learnt, and the hub that adds to it.
+
+    `make_hub` and `has_downloads` (whether the run before left any) run in a thread.
+    """
 
     files: Files
     records: Store
     make_hub: MakeHub
+    has_downloads: Callable[[], bool]
     close: Callable[[], None]
 
 
@@ -104,4 +108,9 @@ def real_library(data: DataFolder, options: ModelsOptions) -> LibraryParts:
         )
         return HubParts(hub, downloads, HeaderCache(data.headers, hub))
 
-    return LibraryParts(library, library.records or Records(catalogue), make_hub, catalogue.close)
+    def has_downloads() -> bool:
+        from runtime.library.downloads.record import Store
+
+        return bool(Store(catalogue).load())
+
+    return LibraryParts(library, library.records or Records(catalogue), make_hub, has_downloads, catalogue.close)

@@ -221,6 +221,10 @@ class FakeHubSide:
     def __init__(self) -> None:
         self.hub = FakeHub()
         self.downloads: FakeDownloads | None = None
+        self.were_downloads = False
+
+    def has_downloads(self) -> bool:
+        return self.were_downloads
 
     def make(self, options: ModelsOptions, told: DownloadsTold) -> HubParts:
         self.downloads = FakeDownloads(told)
@@ -252,4 +256,4 @@ class FakeProbe:
 def fake_library(files: FakeFiles, hub: FakeHubSide, options: ModelsOptions) -> LibraryParts:
     files.set_options(options)
     catalogue = Catalogue(None)
-    return LibraryParts(files, Records(catalogue), hub.make, catalogue.close)
+    return LibraryParts(files, Records(catalogue), hub.make, hub.has_downloads, catalogue.close)
