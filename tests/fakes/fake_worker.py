@@ -31,6 +31,7 @@ logprobs            two tokens with alternatives, one of them half a character
 active              the number of open requests
 flood               5,000 words as fast as it can
 describe            the request itself, as JSON
+exactly TEXT        that text
 call                a thought, a word, then two calls with arguments in pieces
 anything else       "echo: " and the message
 ==================  =======================================================================
@@ -268,6 +269,8 @@ class FakeWorker:
                 self._logprobs(request)
             case [*_, "describe"]:
                 self._say(request, [msgspec.json.encode(request).decode()], cancelled)
+            case ["exactly", *_]:
+                self._say(request, [text.partition(" ")[2]], cancelled)
             case ["call"]:
                 self._call(request)
             case ["active"]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import socket
 import struct
 from collections.abc import Iterator
@@ -10,12 +11,28 @@ from typing import Any
 
 import httpx
 import openai
+import pydantic
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat import (
+    ChatCompletionMessageParam,
+    ChatCompletionNamedToolChoiceParam,
+    ChatCompletionToolParam,
+)
 
 from tests.host.conftest import RunningHost
 
 MODEL = "fake"
+WEATHER: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+NAMED: ChatCompletionNamedToolChoiceParam = {"type": "function", "function": {"name": "clock"}}
+DATA = "data:image/png;base64"
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and the rest").decode()
 
 
 def ask(text: str) -> list[ChatCompletionMessageParam]:
@@ -81,6 +98,137 @@ def test_when_model_thinks_then_reasoning_is_apart(client: openai.OpenAI) -> Non
     stream = client.chat.completions.create(model=MODEL, messages=ask("think"), stream=True)
     reasoning = [(chunk.choices[0].delta.model_extra or {}).get("reasoning_content", "") for chunk in stream]
     assert "".join(reasoning) == "Hmm. "
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_when_tools_are_called_then_calls_and_reason_come(client: openai.OpenAI, *, is_streamed: bool) -> None:
+    if is_streamed:
+        with client.chat.completions.stream(model=MODEL, messages=ask("call"), tools=[WEATHER]) as stream:
+            answer: Any = stream.get_final_completion()
+    else:
+        answer = client.chat.completions.create(model=MODEL, messages=ask("call"), tools=[WEATHER])
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "Let me see."
+    assert choice.message.model_extra["reasoning_content"] == "Which?"
+    first, second = choice.message.tool_calls
+    assert (first.type, first.function.name, first.function.arguments) == ("function", "weather", '{"city":"Oslo"}')
+    assert (second.function.name, second.function.arguments) == ("clock", "{}")
+    assert first.id != second.id
+
+
+def test_when_calls_are_streamed_then_only_the_first_piece_tells_the_name(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(model=MODEL, messages=ask("call"), tools=[WEATHER], stream=True)
+    pieces = [call for chunk in stream for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    assert [(piece.index, piece.function and piece.function.name) for piece in pieces] == [
+        (0, "weather"),
+        (0, None),
+        (1, "clock"),
+    ]
+    assert [bool(piece.id) for piece in pieces] == [True, False, True]
+
+
+def described(client: openai.OpenAI, messages: list[Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """What the worker is asked when this is."""
+    answer = client.chat.completions.create(model=MODEL, messages=messages or ask("describe"), **fields)
+    told: dict[str, Any] = json.loads(answer.choices[0].message.content or "")
+    return told
+
+
+def test_when_tools_and_a_choice_are_given_then_the_model_is_asked_so(client: openai.OpenAI) -> None:
+    clock = {"type": "function", "function": {"name": "clock"}}
+    shape = described(client, tools=[WEATHER, clock], tool_choice=NAMED, parallel_tool_calls=False)["shape"]
+    assert [tool["name"] for tool in shape["tools"]] == ["weather", "clock"]
+    assert json.loads(shape["tools"][0]["parameters"])["required"] == ["city"]
+    assert (shape["tool_choice"], shape["tool_name"]) == ("required", "clock")
+    assert shape["parallel_tool_calls"] is False
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [clock]}}
+    shape = described(client, tools=[WEATHER, clock], tool_choice=allowed)["shape"]
+    assert ([tool["name"] for tool in shape["tools"]], shape["tool_choice"]) == (["clock"], "required")
+    assert described(client, tools=[WEATHER], tool_choice="none")["shape"]["tool_choice"] == "none"
+
+
+class Answer(pydantic.BaseModel):
+    """What a program wants to have."""
+
+    name: str
+    count: int
+
+
+class City(pydantic.BaseModel):
+    """Arguments of a tool."""
+
+    city: str
+
+
+class Nothing(pydantic.BaseModel):
+    """No arguments."""
+
+
+def test_when_json_is_asked_for_then_the_schema_reaches_the_model(client: openai.OpenAI) -> None:
+    schema = Answer.model_json_schema()
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    assert json.loads(described(client, response_format=form)["shape"]["json_schema"]) == schema
+    assert described(client, response_format={"type": "json_object"})["shape"]["json_schema"] == '{"type":"object"}'
+    asked = described(client, extra_body={"json_schema": schema})["shape"]
+    assert json.loads(asked["json_schema"]) == schema
+    assert described(client, response_format={"type": "text"})["shape"] == {}
+
+
+def test_when_parsed_by_the_client_then_it_builds_the_programs_own_type(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model=MODEL, messages=ask('exactly {"name":"a","count":2}'), response_format=Answer
+    )
+    assert answer.choices[0].message.parsed == Answer(name="a", count=2)
+    tools = [openai.pydantic_function_tool(City, name="weather"), openai.pydantic_function_tool(Nothing, name="clock")]
+    called = client.chat.completions.parse(model=MODEL, messages=ask("call"), tools=tools)
+    calls = called.choices[0].message.tool_calls or []
+    assert [call.function.parsed_arguments for call in calls] == [City(city="Oslo"), Nothing()]
+
+
+@pytest.mark.parametrize(
+    ("effort", "reasoning", "told"),
+    [("none", "off", None), ("minimal", None, "minimal"), ("low", "on", "low"), ("xhigh", "on", "high")],
+)
+def test_when_effort_is_given_then_thought_is_switched(
+    client: openai.OpenAI, effort: str, reasoning: str | None, told: str | None
+) -> None:
+    body = {"reasoning_budget": 64, "chat_template_kwargs": {"enable_thinking": True}}
+    shape = described(client, reasoning_effort=effort, extra_body=body)["shape"]
+    assert (shape.get("reasoning"), shape.get("reasoning_effort")) == (reasoning, told)
+    assert shape["reasoning_budget"] == 64
+    assert json.loads(shape["template_values"]) == {"enable_thinking": True}
+
+
+def test_when_results_are_sent_then_they_belong_to_their_calls(client: openai.OpenAI) -> None:
+    calls = [
+        {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}},
+        {"id": "b", "type": "function", "function": {"name": "clock", "arguments": {}}},
+    ]
+    told = described(
+        client,
+        [
+            *ask("both"),
+            {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "b", "content": "noon"},
+            {"role": "tool", "content": [{"type": "text", "text": "rain"}]},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+            *ask("describe"),
+        ],
+    )
+    assert told["messages"][1:5] == [
+        {
+            "role": "assistant",
+            "reasoning": "Hm.",
+            "tool_calls": [
+                {"id": "a", "name": "weather", "arguments": '{"city":"Oslo"}'},
+                {"id": "b", "name": "clock", "arguments": "{}"},
+            ],
+        },
+        {"role": "tool", "content": "noon", "name": "clock", "tool_call_id": "b"},
+        {"role": "tool", "content": "rain", "name": "weather", "tool_call_id": "a"},
+        {"role": "assistant", "content": "No."},
+    ]
 
 
 def test_when_n_choices_are_asked_then_each_has_its_index(client: openai.OpenAI) -> None:
@@ -270,13 +418,52 @@ BAD_BODIES = [
     ({"messages": ask("x"), "logit_bias": {"a": 1}}, "`logit_bias`", "logit_bias"),
     ({"messages": ask("x"), "max_tokens": 1.5}, "`max_tokens` must be a whole number", "max_tokens"),
     ({"messages": ask("x"), "top_logprobs": 3}, "needs `logprobs`", "top_logprobs"),
-    ({"messages": ask("x"), "tools": [{"type": "function"}]}, "`tools` is not supported yet", "tools"),
-    ({"messages": ask("x"), "response_format": {"type": "json_object"}}, "`response_format` other", "response_format"),
+    ({"messages": ask("x"), "tools": [{"type": "function"}]}, "`tools[0].function` is missing", "tools[0].function"),
+    ({"messages": ask("x"), "tools": [{"type": "custom"}]}, "only tools of type 'function'", "tools[0].type"),
+    ({"messages": ask("x"), "tools": [WEATHER, WEATHER]}, "`tools` has 'weather' twice", "tools"),
+    ({"messages": ask("x"), "tools": [WEATHER] * 257}, "`tools` must be of length <= 256", "tools"),
+    ({"messages": ask("x"), "tool_choice": "required"}, "there are none", "tool_choice"),
+    ({"messages": ask("x"), "tool_choice": "some"}, "`tool_choice` is not understood", "tool_choice"),
+    ({"messages": ask("x"), "tools": [WEATHER], "tool_choice": NAMED}, "names 'clock', which is none", "tool_choice"),
+    ({"messages": ask("x"), "functions": [{}]}, "`functions` is not supported. Use `tools`.", "functions"),
+    ({"messages": ask("x"), "response_format": {"type": "xml"}}, "Formats are text", "response_format.type"),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-        "only text can be read",
+        {"messages": ask("x"), "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+        "`response_format.json_schema.schema` is missing",
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"messages": ask("x"), "response_format": {"type": "json_object"}, "grammar": 'root ::= "a"'},
+        "cannot both hold",
+        "grammar",
+    ),
+    ({"messages": ask("x"), "reasoning_effort": "huge"}, "`reasoning_effort`", "reasoning_effort"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]}]},
+        "`messages[0].content[0].image_url.url` is a remote address, which is not fetched.",
+        "messages[0].content[0].image_url.url",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"{DATA},?"}}]}]},
+        "is not base64",
+        "messages[0].content[0].image_url.url",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"{DATA},YWJj"}}]}]},
+        "no picture of a known format",
+        "messages[0].content[0].image_url.url",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"{DATA},{PNG}"}}]}]},
+        "fake cannot see pictures.",
+        "messages",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]},
+        "is of type 'file', which cannot be read in a message of the user",
         "messages[0].content[0].type",
     ),
+    ({"messages": [*ask("x"), {"role": "tool", "content": "1"}]}, "`messages[1].tool_call_id` is missing", None),
     ({"messages": ask("x"), "continue_final_message": True}, "the last message to be the assistant's", None),
 ]
 

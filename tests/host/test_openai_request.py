@@ -1,5 +1,6 @@
 """Bodies of any shape: typed values or a sentence, never anything else."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.errors import BadRequest
+from runtime.errors import BadRequest, PayloadTooLarge
+from runtime.host.api.media import MAX_MEDIA, MAX_PICTURE_BYTES
 from runtime.host.api.openai_request import ChatAsk, ChatBody, CompletionAsk, chat_ask, completion_ask, embedding_ask
 from runtime.messages.frames import encode_frame
 from runtime.messages.ipc import Generate
+from runtime.messages.shared import AnswerShape, MediaPart, Part, PicturePart, TextPart
 from runtime.options import SamplingOptions
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -72,7 +75,8 @@ def refusal(ask: Callable[[dict[str, Any]], object], body: dict[str, Any]) -> Ba
     try:
         asked = ask(body)
         if isinstance(asked, ChatAsk | CompletionAsk):
-            encode_frame(Generate("r", options=asked.options))  # what is let in can be passed on
+            shape = asked.shape if isinstance(asked, ChatAsk) else AnswerShape()
+            encode_frame(Generate("r", options=asked.options, shape=shape))  # what is let in can be passed on
     except BadRequest as error:
         return error
     return None
@@ -113,3 +117,78 @@ def test_when_last_message_is_to_be_continued_then_it_is_asked_so() -> None:
     messages = [*MESSAGES, {"role": "assistant", "content": "The"}]
     assert chat_ask({"messages": messages, "continue_final_message": True}).continue_last
     assert not chat_ask({"messages": messages}).continue_last
+
+
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
+
+
+def of_url(data: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def parts_of(*parts: dict[str, Any]) -> tuple[Part, ...]:
+    return chat_ask({"messages": [{"role": "user", "content": list(parts)}]}).messages[0].parts
+
+
+def test_when_pictures_and_sounds_stand_among_text_then_their_places_are_kept() -> None:
+    parts = parts_of(
+        {"type": "text", "text": "one"},
+        {"type": "image_url", "image_url": {"url": of_url(PNG), "detail": "low"}},
+        {"type": "text", "text": "two"},
+        {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAV).decode(), "format": "wav"}},
+    )
+    assert parts == (
+        TextPart("one"),
+        PicturePart(MediaPart("image", PNG, "image/png")),
+        TextPart("two"),
+        PicturePart(MediaPart("audio", WAV, "audio/wav")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "mime"), [(b"fLaC....", "audio/flac"), (b"ID3\x04...", "audio/mpeg"), (b"\xff\xfb\x90", "audio/mpeg")]
+)
+def test_when_a_sound_comes_then_its_own_bytes_tell_the_format(data: bytes, mime: str) -> None:
+    (part,) = parts_of({"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode()}})
+    assert isinstance(part, PicturePart)
+    assert (part.media.kind, part.media.mime) == ("audio", mime)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"type": "input_audio", "input_audio": {"data": "bm8gc291bmQ="}}, "no sound of a known format"),
+        ({"type": "input_audio"}, "`messages[0].content[0].input_audio` is missing"),
+        ({"type": "image_url"}, "`messages[0].content[0].image_url` is missing"),
+        ({"type": "text"}, "`messages[0].content[0].text` is missing"),
+        ({"type": "image_url", "image_url": "data:image/png,x"}, "no base64 data address"),
+    ],
+)
+def test_when_a_part_is_wrong_then_it_is_named(part: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadRequest) as raised:
+        parts_of(part)
+    assert words in raised.value.message
+
+
+def test_when_a_request_has_too_many_or_too_large_pictures_then_it_is_refused() -> None:
+    picture = {"type": "image_url", "image_url": {"url": of_url(PNG)}}
+    with pytest.raises(BadRequest, match="65 pictures"):
+        parts_of(*[picture] * (MAX_MEDIA + 1))
+    with pytest.raises(PayloadTooLarge, match="over the limit"):
+        parts_of({"type": "image_url", "image_url": {"url": of_url(PNG + bytes(MAX_PICTURE_BYTES))}})
+
+
+def test_when_a_system_message_has_a_picture_then_it_is_refused() -> None:
+    picture = {"type": "image_url", "image_url": {"url": of_url(PNG)}}
+    with pytest.raises(BadRequest, match="cannot be read in a message of the system"):
+        chat_ask({"messages": [{"role": "system", "content": [picture]}, *MESSAGES]})
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900, 990])
+def test_when_a_schema_is_deep_then_it_is_taken_or_refused_by_a_sentence(depth: int) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"properties": schema}
+    problem = refusal(chat_ask, {"messages": MESSAGES, "json_schema": schema})
+    assert problem is None or problem.message.endswith("nested too deeply.")

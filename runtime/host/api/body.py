@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from runtime.errors import BadRequest
+from runtime.host.api.http import MAX_DEPTH_SENTENCE
 
 Raw = dict[str, Any]
 """A decoded JSON object; it does not leave the module of its dialect."""
@@ -50,11 +51,20 @@ def typed(raw: object, kind: type[T]) -> T:
         return msgspec.convert(raw, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from None
+    except RecursionError:
+        raise BadRequest(MAX_DEPTH_SENTENCE, hint="Send plainer values.") from None
 
 
 def json_text(value: object) -> str:
-    """A value that came as JSON, as JSON text again (schemas, arguments)."""
-    return msgspec.json.encode(value).decode()
+    """A value that came as JSON, as JSON text again (schemas, arguments).
+
+    Raises:
+        BadRequest: it is nested too deeply.
+    """
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise BadRequest(MAX_DEPTH_SENTENCE, hint="Send plainer values.") from None
 
 
 def _explained(text: str) -> BadRequest:

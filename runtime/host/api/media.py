@@ -1,13 +1,20 @@
-"""Pictures in requests: base64 to bytes, and what kind of file the bytes are. Decoding them is the worker's part."""
+"""Pictures and sounds in requests: base64 to bytes, and what kind of file the bytes are.
+
+Decoding them is the worker's part.
+"""
 
 import base64
 import binascii
+from collections.abc import Iterable
 
 from runtime.errors import BadRequest, PayloadTooLarge
-from runtime.messages.shared import MediaPart, Part, PicturePart, TextPart
+from runtime.messages.shared import MediaPart, Message, Part, PicturePart, TextPart
 
 MAX_PICTURE_BYTES = 20 * 1024 * 1024
 """One encoded picture; the whole body is bounded too."""
+
+MAX_MEDIA = 64
+"""Pictures and sounds of one request: each costs a pass through the projector and hundreds of tokens."""
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -27,14 +34,7 @@ def picture_of_base64(text: str, where: str) -> MediaPart:
         BadRequest: it is no base64, or no picture of a known format.
         PayloadTooLarge: it is over `MAX_PICTURE_BYTES`.
     """
-    if len(text) > MAX_PICTURE_BYTES * 3 // 2:
-        raise _too_large(where)
-    try:
-        data = base64.b64decode("".join(text.split()), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"`{where}` is not base64: {error}.", hint="Send the whole file.", param=where) from None
-    if len(data) > MAX_PICTURE_BYTES:
-        raise _too_large(where)
+    data = _decoded(text, where)
     mime = next((mime for magic, mime in _MAGIC if data.startswith(magic)), "")
     if data[:4] == b"RIFF" and data[8:_WEBP_BYTES] == b"WEBP":
         mime = "image/webp"
@@ -43,6 +43,35 @@ def picture_of_base64(text: str, where: str) -> MediaPart:
             f"`{where}` is no picture of a known format.", hint="Send PNG, JPEG, GIF, BMP or WebP.", param=where
         )
     return MediaPart("image", data, mime)
+
+
+def sound_of_base64(text: str, where: str) -> MediaPart:
+    """A sound from base64.
+
+    Raises:
+        BadRequest: it is no base64, or no sound of a known format; `PayloadTooLarge` as `picture_of_base64`.
+    """
+    data = _decoded(text, where)
+    if data[:4] == b"RIFF" and data[8:_WEBP_BYTES] == b"WAVE":
+        return MediaPart("audio", data, "audio/wav")
+    if data.startswith(b"fLaC"):
+        return MediaPart("audio", data, "audio/flac")
+    # MP3 begins with a tag, or at once with a frame, whose first eleven bits are set (ISO 11172-3).
+    if data.startswith(b"ID3") or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0):  # noqa: PLR2004
+        return MediaPart("audio", data, "audio/mpeg")
+    raise BadRequest(f"`{where}` is no sound of a known format.", hint="Send WAV, MP3 or FLAC.", param=where)
+
+
+def _decoded(text: str, where: str) -> bytes:
+    if len(text) > MAX_PICTURE_BYTES * 3 // 2:
+        raise _too_large(where)
+    try:
+        data = base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadRequest(f"`{where}` is not base64: {error}.", hint="Send the whole file.", param=where) from None
+    if len(data) > MAX_PICTURE_BYTES:
+        raise _too_large(where)
+    return data
 
 
 def picture_of_url(url: str, where: str) -> MediaPart:
@@ -71,9 +100,22 @@ def with_pictures(pieces: list[str | MediaPart], joint: str) -> tuple[str, tuple
     return text, tuple(TextPart(piece) if isinstance(piece, str) else PicturePart(piece) for piece in pieces)
 
 
+def check_count(messages: Iterable[Message]) -> None:
+    """Refuse a request with more pictures and sounds than `MAX_MEDIA`.
+
+    Raises:
+        BadRequest: there are more.
+    """
+    count = sum(isinstance(part, PicturePart) for message in messages for part in message.parts)
+    if count > MAX_MEDIA:
+        raise BadRequest(
+            f"The request has {count} pictures and sounds.", hint=f"Send at most {MAX_MEDIA}.", param="messages"
+        )
+
+
 def _too_large(where: str) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"`{where}` is over the limit of {MAX_PICTURE_BYTES} bytes for one picture.",
+        f"`{where}` is over the limit of {MAX_PICTURE_BYTES} bytes for one file.",
         hint="Send a smaller one.",
         limit_bytes=MAX_PICTURE_BYTES,
         param=where,

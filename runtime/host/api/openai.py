@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from runtime.errors import BadRequest, ModelNotFound, RuntimeFault
+from runtime.host.api.answering import check_media
 from runtime.host.api.http import (
     COMMENT,
     KEEP_ALIVE_S,
@@ -36,13 +37,16 @@ from runtime.host.api.openai_answer import (
 )
 from runtime.host.api.openai_request import ChatAsk, CompletionAsk, chat_ask, completion_ask, embedding_ask
 from runtime.host.desk import Desk, Ticket, ask_once
-from runtime.host.supervisor import Supervisor
+from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import InstalledModel
 from runtime.messages.ipc import Delta, Embed, Embedded, Finished, Generate
 
 CHAT_ROUTE = "/v1/chat/completions"
 TEXT_ROUTE = "/v1/completions"
 EMBEDDING_ROUTE = "/v1/embeddings"
+
+BuildParts = Callable[[Lease, str], list[Generate]]
+"""The parts of a request with its id, once it is known which model will answer."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -140,8 +144,17 @@ class OpenAiRoutes:
         """POST /v1/chat/completions."""
         ask = chat_ask(decode_json(await read_body(request)))
 
-        def build(request_id: str) -> list[Generate]:
-            return [Generate(request_id, messages=ask.messages, options=ask.options, continue_last=ask.continue_last)]
+        def build(lease: Lease, request_id: str) -> list[Generate]:
+            check_media(lease, ask.messages)
+            return [
+                Generate(
+                    request_id,
+                    messages=ask.messages,
+                    options=ask.options,
+                    continue_last=ask.continue_last,
+                    shape=ask.shape,
+                )
+            ]
 
         return self._answer(CHAT_ROUTE, request, ask, build)
 
@@ -149,7 +162,7 @@ class OpenAiRoutes:
         """POST /v1/completions."""
         ask = completion_ask(decode_json(await read_body(request)))
 
-        def build(request_id: str) -> list[Generate]:
+        def build(_lease: Lease, request_id: str) -> list[Generate]:
             return [
                 Generate(f"{request_id}.{index}", prompt=prompt, options=ask.options)
                 if isinstance(prompt, str)
@@ -159,9 +172,7 @@ class OpenAiRoutes:
 
         return self._answer(TEXT_ROUTE, request, ask, build)
 
-    def _answer(
-        self, route: str, request: Request, ask: ChatAsk | CompletionAsk, build: Callable[[str], list[Generate]]
-    ) -> Response:
+    def _answer(self, route: str, request: Request, ask: ChatAsk | CompletionAsk, build: BuildParts) -> Response:
         async def work(send: Send) -> None:
             async with self._desk.ticket(route, client_of(request), ask.model) as ticket:
                 if ask.stream:
@@ -173,13 +184,13 @@ class OpenAiRoutes:
         return WatchedResponse(work)
 
     async def _whole(
-        self, ticket: Ticket, ask: ChatAsk | CompletionAsk, build: Callable[[str], list[Generate]]
+        self, ticket: Ticket, ask: ChatAsk | CompletionAsk, build: BuildParts
     ) -> ChatCompletion | TextCompletion:
-        parts = build(ticket.request_id)
-        place = {part.request_id: index * ask.options.n for index, part in enumerate(parts)}
-        gathered = [Gathered() for _ in range(len(parts) * ask.options.n)]
         finished: dict[int, Finished] = {}
         async with self._desk.lease(ticket) as lease:
+            parts = build(lease, ticket.request_id)
+            place = {part.request_id: index * ask.options.n for index, part in enumerate(parts)}
+            gathered = [Gathered() for _ in range(len(parts) * ask.options.n)]
             ticket.send(lease, parts)
             while not ticket.has_ended:
                 for message in await ticket.take():
@@ -202,14 +213,12 @@ class OpenAiRoutes:
         text = tuple(gathered[index].text_choice(index, reason, logprobs=logprobs) for index, reason in ends)
         return TextCompletion(key, "text_completion", made, model, text, told, times, FINGERPRINT)
 
-    async def _stream(
-        self, ticket: Ticket, ask: ChatAsk | CompletionAsk, build: Callable[[str], list[Generate]], send: Send
-    ) -> None:
+    async def _stream(self, ticket: Ticket, ask: ChatAsk | CompletionAsk, build: BuildParts, send: Send) -> None:
         stream = EventStream(send, {"x-request-id": ticket.request_id})
         try:
             async with contextlib.AsyncExitStack() as stack:
                 lease = await with_comments(stack.enter_async_context(self._desk.lease(ticket)), stream)
-                parts = build(ticket.request_id)
+                parts = build(lease, ticket.request_id)
                 ticket.send(lease, parts)
                 await self._stream_parts(ticket, ask, parts, stream)
         except RuntimeFault as error:

@@ -9,7 +9,7 @@ import msgspec
 
 from runtime.errors import RuntimeFault
 from runtime.messages.ipc import Delta, Finished
-from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, TokenLogprob, Usage
+from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, TokenLogprob, ToolCallHead, Usage
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n\n"
@@ -82,11 +82,25 @@ class _LegacyLogprobs(msgspec.Struct, frozen=True):
     text_offset: tuple[int, ...]
 
 
+class _CalledFunction(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class _AnswerCall(msgspec.Struct, frozen=True):
+    id: str
+    type: str
+    function: _CalledFunction
+
+
 class _ChatAnswerMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`content` is null where the answer is calls of tools alone."""
+
     role: str
-    content: str
+    content: str | None
     refusal: None
     reasoning_content: str = ""
+    tool_calls: tuple[_AnswerCall, ...] = ()
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
@@ -255,10 +269,13 @@ class Gathered:
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.logprobs: list[PositionLogprobs] = []
+        self.calls: dict[ToolCallHead, list[str]] = {}
 
     def add(self, delta: Delta) -> None:
         """Take one delta."""
-        if delta.kind == "content":
+        if delta.tool_call is not None:
+            self.calls.setdefault(delta.tool_call, []).append(delta.text)
+        elif delta.kind == "content":
             self.content.append(delta.text)
             self.logprobs.extend(delta.logprobs)
         else:
@@ -266,7 +283,14 @@ class Gathered:
 
     def chat_choice(self, index: int, reason: FinishReason, *, logprobs: bool) -> ChatChoice:
         """As a chat choice."""
-        message = _ChatAnswerMessage("assistant", "".join(self.content), None, "".join(self.reasoning))
+        calls = tuple(
+            _AnswerCall(head.id, "function", _CalledFunction(head.name, "".join(pieces)))
+            for head, pieces in self.calls.items()
+        )
+        content = "".join(self.content)
+        message = _ChatAnswerMessage(
+            "assistant", None if calls and not content else content, None, "".join(self.reasoning), calls
+        )
         return ChatChoice(index, message, chat_logprobs(self.logprobs) if logprobs else None, _REASONS[reason])
 
     def text_choice(self, index: int, reason: FinishReason, *, logprobs: bool) -> TextChoice:
@@ -303,6 +327,7 @@ class Chunks:
         )  # fmt: skip
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._offsets: dict[int, int] = {}
+        self._begun: set[tuple[int, int]] = set()
 
     def opening(self, n_choices: int) -> bytes:
         """The first chunk of each choice, which tells the role; the legacy form has none."""
@@ -317,6 +342,8 @@ class Chunks:
 
     def delta(self, index: int, delta: Delta) -> bytes:
         """New text of one choice."""
+        if delta.tool_call is not None and self._chat:
+            return self._call(index, delta.tool_call, delta.text)
         if not delta.text and not delta.logprobs:
             return b""
         text = _encode(delta.text)
@@ -331,6 +358,24 @@ class Chunks:
             body = b'{"index":%d,"delta":{"content":%b},"logprobs":%b,"finish_reason":null}' % (index, text, logprobs)
         else:
             body = b'{"index":%d,"delta":{"reasoning_content":%b},"logprobs":null,"finish_reason":null}' % (index, text)
+        return self._head + body + self._tail
+
+    def _call(self, index: int, head: ToolCallHead, text: str) -> bytes:
+        """A piece of a call's arguments; the first one of a call tells its id and name."""
+        key = (index, head.index)
+        if key in self._begun:
+            if not text:
+                return b""
+            call = b'{"index":%d,"function":{"arguments":%b}}' % (head.index, _encode(text))
+        else:
+            self._begun.add(key)
+            call = b'{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
+                head.index,
+                _encode(head.id),
+                _encode(head.name),
+                _encode(text),
+            )
+        body = b'{"index":%d,"delta":{"tool_calls":[%b]},"logprobs":null,"finish_reason":null}' % (index, call)
         return self._head + body + self._tail
 
     def closing(self, index: int, reason: FinishReason) -> bytes:

@@ -2,7 +2,8 @@
 
 Rules: `null` is the same as not there. A field that this version cannot honour is refused by name, never dropped in
 silence; fields nobody knows are ignored, because clients send many. llama.cpp's sampling parameters are accepted
-under their own names (`runtime.options.SamplingOptions`).
+under their own names (`runtime.options.SamplingOptions`). Fields that only matter to a paid service or to speed
+(`store`, `metadata`, `service_tier`, `prediction`, `verbosity`) are ignored.
 """
 
 from typing import Annotated, Any, Literal, TypeVar
@@ -10,9 +11,21 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from runtime.errors import BadRequest
-from runtime.host.api.body import Raw, seed_of, typed, without_nulls
-from runtime.messages.shared import Message, Role
-from runtime.options import GenerateOptions, SamplingOptions
+from runtime.host.api.body import Raw, json_text, seed_of, typed, without_nulls
+from runtime.host.api.openai_messages import ChatMessage, chat_messages
+from runtime.host.api.openai_shape import (
+    Choice,
+    Effort,
+    FormatSpec,
+    FunctionSpec,
+    answer_shape,
+    function_tool,
+    only_functions,
+    reasoning_of,
+    schema_of,
+)
+from runtime.messages.shared import MAX_TOOLS, AnswerShape, Message, Tool
+from runtime.options import MAX_INT, GenerateOptions, SamplingOptions
 
 MAX_PROMPTS = 256
 """Prompts of one /v1/completions call, and inputs of one /v1/embeddings call times eight."""
@@ -36,16 +49,28 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool = False
 
 
-class _TextPart(msgspec.Struct, frozen=True):
-    type: str
-    text: str = ""
+class _ToolSpec(msgspec.Struct, frozen=True):
+    type: str = "function"
+    function: FunctionSpec | None = None
 
 
-class _ChatMessage(msgspec.Struct, frozen=True):
-    role: str
-    content: str | list[_TextPart] | None = None
-    reasoning_content: str | None = None
-    name: str | None = None
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _AllowedTool(msgspec.Struct, frozen=True):
+    function: _Named = _Named()
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    mode: Literal["auto", "required"] = "auto"
+    tools: tuple[_AllowedTool, ...] = ()
+
+
+class _ChoiceSpec(msgspec.Struct, frozen=True):
+    type: str = "function"
+    function: _Named | None = None
+    allowed_tools: _Allowed | None = None
 
 
 class _Common(SamplingOptions, frozen=True, forbid_unknown_fields=False):
@@ -60,12 +85,23 @@ class _Common(SamplingOptions, frozen=True, forbid_unknown_fields=False):
 
 
 class ChatBody(_Common, frozen=True, forbid_unknown_fields=False):
-    """POST /v1/chat/completions. Beside these, `max_completion_tokens` is another name of `max_tokens`."""
+    """POST /v1/chat/completions. Beside these, `max_completion_tokens` is another name of `max_tokens`.
 
-    messages: tuple[_ChatMessage, ...] = ()
+    `json_schema` and `chat_template_kwargs` are llama-server's; `reasoning_budget` bounds the tokens of thought.
+    """
+
+    messages: tuple[ChatMessage, ...] = ()
     logprobs: bool = False
     top_logprobs: int = 0
     continue_final_message: bool = False
+    tools: Annotated[tuple[_ToolSpec, ...], msgspec.Meta(max_length=MAX_TOOLS)] = ()
+    tool_choice: str | _ChoiceSpec = "auto"
+    parallel_tool_calls: bool = True
+    response_format: FormatSpec | None = None
+    json_schema: dict[str, Any] | None = None
+    reasoning_effort: Effort | None = None
+    reasoning_budget: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 class CompletionBody(_Common, frozen=True, forbid_unknown_fields=False):
@@ -91,6 +127,7 @@ class ChatAsk(msgspec.Struct, frozen=True):
     model: str
     messages: tuple[Message, ...]
     options: GenerateOptions
+    shape: AnswerShape
     stream: bool
     include_usage: bool
     continue_last: bool
@@ -122,10 +159,10 @@ def chat_ask(raw: Raw) -> ChatAsk:
     """Check a chat body.
 
     Raises:
-        BadRequest: names the field, and says what it should be.
+        BadRequest: names the field, and says what it should be; `PayloadTooLarge` for a picture.
     """
     raw = _without_nulls(raw)
-    _refuse_later_fields(raw)
+    _refuse_fields(raw)
     body = _typed(raw, ChatBody)
     if not body.messages:
         raise BadRequest("`messages` is missing or empty.", hint="Send at least one message.", param="messages")
@@ -133,16 +170,22 @@ def chat_ask(raw: Raw) -> ChatAsk:
         raise BadRequest(
             "`top_logprobs` needs `logprobs` to be true.", hint="Set it, or leave both out.", param="top_logprobs"
         )
-    messages = tuple(_message(index, message) for index, message in enumerate(body.messages))
-    if body.continue_final_message and messages[-1].role != "assistant":
+    messages = chat_messages(body.messages)
+    if body.continue_final_message and (messages[-1].role != "assistant" or messages[-1].tool_calls):
         raise BadRequest(
-            "`continue_final_message` needs the last message to be the assistant's.",
+            "`continue_final_message` needs the last message to be the assistant's, with a text.",
             hint="End with the text to go on from, or leave the field out.",
             param="continue_final_message",
         )
     options = _options(body, logprobs=body.logprobs, top_logprobs=body.top_logprobs)
     return ChatAsk(
-        body.model, messages, options, body.stream, body.stream_options.include_usage, body.continue_final_message
+        body.model,
+        messages,
+        options,
+        _shape(body),
+        body.stream,
+        body.stream_options.include_usage,
+        body.continue_final_message,
     )
 
 
@@ -153,7 +196,7 @@ def completion_ask(raw: Raw) -> CompletionAsk:
         BadRequest: names the field, and says what it should be.
     """
     raw = _without_nulls(raw)
-    _refuse_later_fields(raw)
+    _refuse_fields(raw)
     if raw.get("suffix"):
         raise BadRequest("`suffix` (fill in the middle) is not supported.", hint="Leave it out.", param="suffix")
     best_of = raw.get("best_of", 1)
@@ -190,7 +233,7 @@ def embedding_ask(raw: Raw) -> EmbeddingAsk:
     return EmbeddingAsk(body.model, inputs, body.encoding_format == "base64", body.dimensions)
 
 
-# --- parts ------------------------------------------------------------------------------------------------
+# --- before the types -------------------------------------------------------------------------------------
 
 
 def _without_nulls(raw: Raw) -> Raw:
@@ -201,71 +244,86 @@ def _without_nulls(raw: Raw) -> Raw:
     return kept
 
 
-_LATER: dict[str, tuple[object, ...]] = {
-    "tools": ([],),
-    "functions": ([],),
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"], []),
-    "audio": (),
-    "web_search_options": (),
-    "json_schema": ({},),
-    "chat_template_kwargs": ({},),
-    "chat_template": ("",),
+_REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
+    "functions": (([],), "Use `tools`."),
+    "function_call": (("none", "auto"), "Use `tool_choice`."),
+    "modalities": ((["text"], []), "Answers are text."),
+    "audio": ((), "Answers are text."),
+    "web_search_options": ((), "Offer a search as one of `tools`, and run it yourself."),
+    "chat_template": (("",), "Give the template's variables as `chat_template_kwargs`."),
 }
-"""Fields that would change the answer and are not honoured yet, with the values that ask for nothing."""
+"""Fields that would change the answer and are not honoured: values that ask for nothing, and what to do instead."""
 
 
-def _refuse_later_fields(raw: Raw) -> None:
-    for name, harmless in _LATER.items():
+def _refuse_fields(raw: Raw) -> None:
+    for name, (harmless, hint) in _REFUSED.items():
         if name in raw and raw[name] not in harmless:
-            raise BadRequest(f"`{name}` is not supported yet.", hint=f"Leave `{name}` out.", param=name)
-    form = raw.get("response_format")
-    if form is not None and not (isinstance(form, dict) and form.get("type") == "text"):
-        raise BadRequest(
-            '`response_format` other than {"type": "text"} is not supported yet.',
-            hint="Leave it out, or give a GBNF `grammar`.",
-            param="response_format",
-        )
+            raise BadRequest(f"`{name}` is not supported.", hint=hint, param=name)
     for index, message in enumerate(raw["messages"] if isinstance(raw.get("messages"), list) else ()):
-        for name in ("tool_calls", "function_call", "audio"):
+        for name in ("function_call", "audio"):
             if isinstance(message, dict) and message.get(name):
                 raise BadRequest(
-                    f"`messages[{index}].{name}` is not supported yet.",
-                    hint="Send the conversation as text.",
+                    f"`messages[{index}].{name}` is not supported.",
+                    hint="Send calls as `tool_calls`, and the rest as text.",
                     param=f"messages[{index}].{name}",
                 )
 
 
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
+# --- shape of a chat answer -------------------------------------------------------------------------------
 
 
-def _message(index: int, message: _ChatMessage) -> Message:
-    where = f"messages[{index}]"
-    role = _ROLES.get(message.role)
-    if role is None:
+def _shape(body: ChatBody) -> AnswerShape:
+    schema = schema_of(body.response_format, "response_format") if body.response_format is not None else ""
+    if body.json_schema:
+        if schema:
+            raise BadRequest(
+                "`json_schema` and `response_format` both ask for JSON.", hint="Send one.", param="json_schema"
+            )
+        schema = json_text(body.json_schema)
+    if schema and body.grammar:
         raise BadRequest(
-            f"`{where}.role` is {message.role!r}.", hint=f"Roles are {', '.join(_ROLES)}.", param=f"{where}.role"
+            "`grammar` and a JSON format cannot both hold for one answer.", hint="Send one.", param="grammar"
         )
-    content = message.content
-    if isinstance(content, list):
-        for number, part in enumerate(content):
-            if part.type != "text":
-                raise BadRequest(
-                    f"`{where}.content[{number}]` is of type {part.type!r}; only text can be read so far.",
-                    hint="Send text parts only.",
-                    param=f"{where}.content[{number}].type",
-                )
-        content = "".join(part.text for part in content)
-    if content is None and role != "assistant":
-        raise BadRequest(f"`{where}.content` is missing.", hint="Send a text.", param=f"{where}.content")
-    return Message(role, content or "", message.reasoning_content or "", message.name or "")
+    return answer_shape(
+        tools=[_tool(index, spec) for index, spec in enumerate(body.tools)],
+        choice=_choice(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls,
+        json_schema=schema,
+        reasoning=reasoning_of(body.reasoning_effort),
+        reasoning_budget=body.reasoning_budget,
+        template_values=json_text(body.chat_template_kwargs) if body.chat_template_kwargs else "",
+    )
+
+
+def _tool(index: int, spec: _ToolSpec) -> Tool:
+    where = f"tools[{index}]"
+    if spec.type != "function":
+        raise only_functions(spec.type, where)
+    if spec.function is None:
+        raise BadRequest(f"`{where}.function` is missing.", hint="Add it.", param=f"{where}.function")
+    return function_tool(spec.function, f"{where}.function")
+
+
+def _choice(given: str | _ChoiceSpec) -> Choice:
+    if given == "auto":
+        return Choice()
+    if given in ("none", "required"):
+        return Choice("none" if given == "none" else "required")
+    if isinstance(given, _ChoiceSpec):
+        if given.type == "function" and given.function is not None and given.function.name:
+            return Choice("required", given.function.name)
+        if given.type == "allowed_tools" and given.allowed_tools is not None:
+            return Choice(
+                given.allowed_tools.mode, allowed=tuple(tool.function.name for tool in given.allowed_tools.tools)
+            )
+    raise BadRequest(
+        "`tool_choice` is not understood.",
+        hint='Write "auto", "none", "required" or {"type": "function", "function": {"name": ...}}.',
+        param="tool_choice",
+    )
+
+
+# --- parts ------------------------------------------------------------------------------------------------
 
 
 def _texts(value: str | list[str | int | list[int]], name: str, most: int) -> tuple[str | tuple[int, ...], ...]:
