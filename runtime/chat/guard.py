@@ -20,7 +20,9 @@ MARK_START = "\ufdd0"
 MARK_END = "\ufdd1"
 CUT = "\ufdd2"
 """Put where an unfinished answer ends, to find the place again in the rendered text."""
-_NONCHARACTERS = re.compile(f"[{MARK_START}{MARK_END}{CUT}]")
+MEDIA = "\ufdd3"
+"""Put where a picture or sound stands in a text."""
+_NONCHARACTERS = re.compile(f"[{MARK_START}{MARK_END}{CUT}{MEDIA}]")
 _NEVER = re.compile("(?!)")
 
 CHUNK_CHARS = 8192
@@ -88,11 +90,14 @@ class ControlTokenGuard:
         text = strip_marks(text)
         return (self._control if model_wrote_it else self._all).sub(rf"{MARK_START}\g<0>{MARK_END}", text)
 
-    def tokenize(self, rendered: str, *, is_wanted: Callable[[], bool] = lambda: True) -> list[int]:
+    def tokenize(
+        self, rendered: str, *, is_wanted: Callable[[], bool] = lambda: True, goes_on: bool = False
+    ) -> list[int]:
         """Tokenize a rendered conversation: the template's control tokens as such, marked ones as characters.
 
         Args:
             rendered: the conversation.
+            goes_on: other tokens stand before it.
             is_wanted: asked between parts; once it says no, what was made so far is returned.
         """
         ids: list[int] = []
@@ -101,13 +106,15 @@ class ControlTokenGuard:
             if not is_wanted():
                 return ids
             if match.start() > at:
-                ids += self._template_text(rendered[at : match.start()], first=not ids, is_wanted=is_wanted)
+                ids += self._template_text(
+                    rendered[at : match.start()], first=not (ids or goes_on), is_wanted=is_wanted
+                )
             marked = match["after"] or match["before"]
             if marked:
-                ids += self._characters(marked, first=not ids)
+                ids += self._characters(marked, first=not (ids or goes_on))
             at = match.end()
         if at < len(rendered):
-            ids += self._template_text(rendered[at:], first=not ids, is_wanted=is_wanted)
+            ids += self._template_text(rendered[at:], first=not (ids or goes_on), is_wanted=is_wanted)
         return ids
 
     def _template_text(self, text: str, *, first: bool, is_wanted: Callable[[], bool]) -> list[int]:

@@ -1,17 +1,23 @@
 """Makes the prompt of one request: marked, rendered, tokenized, and cut down to the context if asked."""
 
 import datetime
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from runtime.chat.guard import ControlTokenGuard, strip_marks
+from runtime.chat.ask import Ask, make_ask
+from runtime.chat.framing import make_frame, text_without_thought
+from runtime.chat.guard import MEDIA, ControlTokenGuard, strip_marks
+from runtime.chat.response import ResponseSpec
 from runtime.chat.template import ChatTemplate, system_length
+from runtime.chat.tool_format import FREE_FRAME, AnswerFrame
 from runtime.errors import BadRequest, ContextExceeded, TemplateRefused
-from runtime.messages.shared import AnswerShape, Message
+from runtime.messages.shared import AnswerShape, MediaPart, Message, Part, TextPart, ToolCall
 from runtime.options import GenerateOptions
 
+PLAIN_SHAPE = AnswerShape()
 DEFAULT_RESERVE = 1024
 """Tokens kept free for an answer of automatic length, when old turns are dropped."""
 
@@ -30,12 +36,16 @@ class Prompt:
         answer_start: what of the answer is already written: by the template (an opened `<think>`) or, when an
             answer is continued, by the model before.
         dropped_turns: how many of the oldest messages were left out.
+        frame: what stands around the answer.
+        media: pictures and sounds, each before the token of this number; they are not among `tokens`.
     """
 
     tokens: tuple[int, ...]
     save_points: tuple[int, ...] = ()
     answer_start: str = ""
     dropped_turns: int = 0
+    frame: AnswerFrame = FREE_FRAME
+    media: tuple[tuple[int, MediaPart], ...] = ()
 
 
 class PromptBuilder:
@@ -46,42 +56,65 @@ class PromptBuilder:
         guard: its guard against control tokens in text.
         bos_ids: the start token (one id) if the model wants it put in front, else empty.
         n_ctx: tokens a conversation may have.
+        spec: how the model thinks.
     """
 
     def __init__(
-        self, template: ChatTemplate, guard: ControlTokenGuard, *, bos_ids: tuple[int, ...], n_ctx: int
+        self,
+        template: ChatTemplate,
+        guard: ControlTokenGuard,
+        *,
+        bos_ids: tuple[int, ...],
+        n_ctx: int,
+        spec: ResponseSpec | None = None,
     ) -> None:
+        self._spec = spec
         self._template = template
         self._guard = guard
         self._bos_ids = list(bos_ids)
         self._n_ctx = n_ctx
 
-    def count(self, messages: Sequence[Message]) -> int:
+    def count(self, messages: Sequence[Message], shape: AnswerShape = PLAIN_SHAPE) -> int:
         """Tokens of a conversation as it would be asked, the generation prompt included.
 
         Raises:
             TemplateRefused, BadRequest: as `build`.
         """
-        marked = self._marked(messages, continue_last=False)
-        return len(self._tokenize(self._template.render(marked, now=self._template.now(), add_generation_prompt=True)))
+        return len(self._tokenize(self._rendered(messages, shape)))
 
     def text(self, messages: Sequence[Message], shape: AnswerShape, *, continue_last: bool = False) -> str:
         """A conversation as it would be asked, as text; errors as `build`."""
-        del shape
-        marked = self._marked(messages, continue_last=continue_last)
-        return strip_marks(
-            self._template.render(
-                marked,
-                now=self._template.now(),
-                add_generation_prompt=not continue_last,
-                continue_last=continue_last,
-            )
+        return strip_marks(self._rendered(messages, shape, continue_last=continue_last))
+
+    def _rendered(self, messages: Sequence[Message], shape: AnswerShape, *, continue_last: bool = False) -> str:
+        marked, ask, now = self._marked(messages, continue_last=continue_last), self._ask(shape), self._template.now()
+        text = self._template.render(
+            marked, now=now, add_generation_prompt=not continue_last, continue_last=continue_last, ask=ask
+        )
+        return text if continue_last else text + self._skipped(marked, text, shape, ask, now)
+
+    def _ask(self, shape: AnswerShape) -> Ask:
+        return make_ask(shape, lambda text: self._guard.mark(text, model_wrote_it=False))
+
+    def _skipped(
+        self, marked: Sequence[Message], text: str, shape: AnswerShape, ask: Ask, now: datetime.datetime
+    ) -> str:
+        """What to put behind a rendered conversation so that the model does not think, where that is asked."""
+        if shape.reasoning != "off" or self._spec is None:
+            return ""
+        before = self._before_answer(marked, now, ask, continue_last=False)
+        return text_without_thought(
+            self._spec,
+            _answer_start(text, before),
+            has_tools=bool(ask.tools),
+            template_obeys=self._template.abilities.switches_reasoning,
         )
 
     def build(
         self,
         messages: Sequence[Message],
         options: GenerateOptions,
+        shape: AnswerShape = PLAIN_SHAPE,
         *,
         continue_last: bool = False,
         is_wanted: Callable[[], bool] = lambda: True,
@@ -91,6 +124,7 @@ class PromptBuilder:
         Args:
             messages: the conversation; an empty assistant message at its end is left out.
             options: `max_tokens` and `context_policy` decide what fits.
+            shape: tools, and whether to think.
             continue_last: go on writing the last assistant message.
             is_wanted: asked between renders and parts of a long text; once it says no, what was made so far is
                 returned.
@@ -101,16 +135,20 @@ class PromptBuilder:
             ContextExceeded: if it is too long and may not be, or cannot be, cut.
         """
         marked = self._marked(messages, continue_last=continue_last)
-        now = self._template.now()
+        now, ask = self._template.now(), self._ask(shape)
+        starts = _turn_starts(marked)
+        skipped = ""
 
         def attempt(n_dropped: int) -> tuple[str, list[int]]:
+            nonlocal skipped
             kept = _without_oldest(marked, starts, n_dropped)
             text = self._template.render(
-                kept, now=now, add_generation_prompt=not continue_last, continue_last=continue_last
+                kept, now=now, add_generation_prompt=not continue_last, continue_last=continue_last, ask=ask
             )
-            return text, self._tokenize(text, is_wanted)
+            if not n_dropped and not continue_last:
+                skipped = self._skipped(kept, text, shape, ask, now)
+            return text + skipped, self._tokenize(text + skipped, is_wanted)
 
-        starts = _turn_starts(marked)
         text, ids = attempt(0)
         n_dropped = 0
         room = self._n_ctx - (0 if options.max_tokens == 0 else 1)
@@ -126,13 +164,16 @@ class PromptBuilder:
                 n_ctx=self._n_ctx,
             )
         kept = _without_oldest(marked, starts, n_dropped)
-        before_answer = self._before_answer(kept, now, continue_last=continue_last)
-        is_prefix = bool(before_answer) and text.startswith(before_answer)
+        before_answer = self._before_answer(kept, now, ask, continue_last=continue_last)
+        answer_start = strip_marks(_answer_start(text, before_answer))
+        is_continued = continue_last and bool(messages[-1].content)
         return Prompt(
             tokens=tuple(ids),
-            save_points=self._save_points(kept, text, ids, before_answer, now),
-            answer_start=strip_marks(text[len(before_answer) :] if is_prefix else text[-_TAIL_CHARS:]),
+            save_points=self._save_points(kept, text, ids, before_answer, now, ask),
+            answer_start=answer_start,
             dropped_turns=len(marked) - len(kept),
+            frame=make_frame(self._spec, self._template.form, answer_start, shape, is_continued=is_continued),
+            media=self._media(messages, text),
         )
 
     def _reserve(self, options: GenerateOptions) -> int:
@@ -174,31 +215,59 @@ class PromptBuilder:
         return fewest(self._n_ctx - reserve)
 
     def _marked(self, messages: Sequence[Message], *, continue_last: bool) -> list[Message]:
-        rows = [
-            Message(
-                role=message.role,
-                content=self._guard.mark(message.content, model_wrote_it=message.role == "assistant"),
-                reasoning=self._guard.mark(message.reasoning, model_wrote_it=True),
-                name=self._guard.mark(message.name, model_wrote_it=False),
-            )
-            for message in messages
-        ]
+        rows = [self._marked_message(message) for message in messages]
         if continue_last:
             if not rows or rows[-1].role != "assistant":
                 raise BadRequest("There is no answer to continue: the last message is not the assistant's.")
             return rows
-        while rows and rows[-1].role == "assistant" and not (rows[-1].content or rows[-1].reasoning):
+        while rows and rows[-1].role == "assistant" and _is_empty(rows[-1]):
             rows.pop()
         if not rows:
             raise BadRequest("The conversation is empty.", param="messages")
         return rows
 
+    def _marked_message(self, message: Message) -> Message:
+        """The message for the template: texts marked, pictures and sounds as a mark in the text."""
+        is_models = message.role == "assistant"
+
+        def mark(text: str) -> str:
+            return self._guard.mark(text, model_wrote_it=is_models)
+
+        return Message(
+            role=message.role,
+            content=_text_of_parts(message.parts, mark) if message.parts else mark(message.content),
+            reasoning=self._guard.mark(message.reasoning, model_wrote_it=True),
+            name=self._guard.mark(message.name, model_wrote_it=False),
+            tool_calls=tuple(
+                ToolCall(
+                    self._guard.mark(call.id, model_wrote_it=False),
+                    self._guard.mark(call.name, model_wrote_it=False),
+                    self._guard.mark(_unescaped(call.arguments), model_wrote_it=True),
+                )
+                for call in message.tool_calls
+            ),
+            tool_call_id=self._guard.mark(message.tool_call_id, model_wrote_it=False),
+        )
+
     def _tokenize(self, text: str, is_wanted: Callable[[], bool] = lambda: True) -> list[int]:
-        ids = self._guard.tokenize(text, is_wanted=is_wanted)
+        ids: list[int] = []
+        for piece in text.split(MEDIA):
+            ids += self._guard.tokenize(piece, is_wanted=is_wanted, goes_on=bool(ids))
         n_bos = len(self._bos_ids)
         return ids if not n_bos or ids[:n_bos] == self._bos_ids else self._bos_ids + ids
 
-    def _before_answer(self, messages: Sequence[Message], now: datetime.datetime, *, continue_last: bool) -> str:
+    def _media(self, messages: Sequence[Message], text: str) -> tuple[tuple[int, MediaPart], ...]:
+        """The pictures and sounds that are left in the rendered text: the last ones, as old turns may be gone."""
+        places = [i for i, character in enumerate(text) if character == MEDIA] if MEDIA in text else []
+        given = [part.media for message in messages for part in message.parts if not isinstance(part, TextPart)]
+        if len(places) > len(given):
+            raise TemplateRefused("The model's chat template repeats the pictures of the conversation.")
+        kept = given[len(given) - len(places) :]
+        return tuple((len(self._tokenize(text[:place])), media) for place, media in zip(places, kept, strict=True))
+
+    def _before_answer(
+        self, messages: Sequence[Message], now: datetime.datetime, ask: Ask, *, continue_last: bool
+    ) -> str:
         """The conversation up to the answer, without a turn opened for it; "" if it cannot be rendered alone.
 
         Usually it is the beginning of the prompt; some templates end it with a mark of their own.
@@ -207,18 +276,24 @@ class PromptBuilder:
         if not previous:
             return ""
         try:
-            return self._template.render(previous, now=now, add_generation_prompt=False)
+            return self._template.render(previous, now=now, add_generation_prompt=False, ask=ask)
         except TemplateRefused:
             return ""
 
     def _save_points(
-        self, messages: Sequence[Message], text: str, ids: list[int], before_answer: str, now: datetime.datetime
+        self,
+        messages: Sequence[Message],
+        text: str,
+        ids: list[int],
+        before_answer: str,
+        now: datetime.datetime,
+        ask: Ask,
     ) -> tuple[int, ...]:
         points = {self._length_before(before_answer, text, ids)} if before_answer else set()
         n_system = system_length(messages)
         if 0 < n_system < len(messages):
             try:
-                system = self._template.render(messages[:n_system], now=now, add_generation_prompt=False)
+                system = self._template.render(messages[:n_system], now=now, add_generation_prompt=False, ask=ask)
             except TemplateRefused:
                 system = ""
             if system and text.startswith(system):
@@ -233,6 +308,29 @@ class PromptBuilder:
         rest = self._guard.tokenize(text[len(before) :])
         n_before = len(ids) - len(rest)
         return n_before if ids[n_before:] == rest else _common_length(self._tokenize(before), ids)
+
+
+def _answer_start(text: str, before_answer: str) -> str:
+    is_prefix = bool(before_answer) and text.startswith(before_answer)
+    return text[len(before_answer) :] if is_prefix else text[-_TAIL_CHARS:]
+
+
+def _is_empty(message: Message) -> bool:
+    return not (message.content or message.reasoning or message.tool_calls)
+
+
+def _text_of_parts(parts: Sequence[Part], mark: Callable[[str], str]) -> str:
+    return "".join(mark(part.text) if isinstance(part, TextPart) else MEDIA for part in parts)
+
+
+def _unescaped(arguments: str) -> str:
+    """JSON without escapes that could hide a control token from its guard."""
+    if "\\u" not in arguments:
+        return arguments
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _common_length(left: list[int], right: list[int]) -> int:

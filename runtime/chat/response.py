@@ -59,6 +59,9 @@ class RegionSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
         name, families, template_marks, samples: as in `TagSpec`.
         shown_as: for each region of the grammar, what its text is.
         grammar: `response_template` of transformers' `ResponseParser`.
+        thought_open, thought_close: marks around the region of a thought.
+        after_thought: what opens a further region behind it ("" if nothing has to).
+        content_open, content_close: marks around the region of the answer.
     """
 
     name: str
@@ -67,6 +70,11 @@ class RegionSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
     shown_as: Mapping[str, DeltaKind]
     grammar: dict[str, object]
     samples: tuple[ResponseSample, ...]
+    thought_open: str = ""
+    thought_close: str = ""
+    after_thought: str = ""
+    content_open: str = ""
+    content_close: str = ""
 
 
 ResponseSpec = TagSpec | RegionSpec

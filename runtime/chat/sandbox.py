@@ -11,7 +11,7 @@ import datetime
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -30,6 +30,8 @@ RENDER_LIMIT_S = 5.0
 """A thousand turns render in some 20 ms; this is for templates that never end."""
 MAX_ADDED_CHARS = 8 * 1024 * 1024
 """A rendered conversation may be this much longer than four times its messages."""
+MAX_LIST = 100_000
+"""Items a template may put in a list of its own."""
 MAX_TEMPLATE_CHARS = 1024 * 1024
 """The longest known templates are under 100,000 characters."""
 _MAX_EXPONENT = 64
@@ -43,11 +45,12 @@ _FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, Recursio
 
 @dataclass(slots=True)
 class _Render:
-    """Limits of one render, and the one time it sees."""
+    """Limits of one render, the one time it sees, and the ids of the lists it was given."""
 
     deadline: float
     max_chars: int
     now: datetime.datetime
+    given: frozenset[int] = frozenset()
     ticks: int = 0
 
 
@@ -95,6 +98,8 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    if isinstance(value, Iterator):  # what `map` and `select` give
+        value = list(value)
     text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     # The guard's marks (runtime.chat.guard) must stay marks; escaped, what stands between them would lose them.
     return text.replace("\\ufdd0", "\ufdd0").replace("\\ufdd1", "\ufdd1") if ensure_ascii else text
@@ -145,6 +150,12 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.filters = {name: _bounded_filter(function) for name, function in self.filters.items()}
         self.filters["_bounded"] = _bounded
 
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        """Let the template change a list of its own (Kimi's templates do)."""
+        if attr in ("append", "pop") and type(obj) is list and id(obj) not in _render.get().given:
+            return True
+        return bool(super().is_safe_attribute(obj, attr, value))
+
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
         """Refuse what would be too long before it is made."""
         if operator == "*":
@@ -163,6 +174,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         owner = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
         if isinstance(owner, str):
             _check_string_call(owner, getattr(__obj, "__name__", ""), args)
+        elif isinstance(owner, list) and len(owner) >= MAX_LIST:
+            raise _Limit("it makes an endless list")
         return _bounded(super().call(__context, __obj, *args, **kwargs))
 
     def _generate(
@@ -281,7 +294,8 @@ class SandboxedTemplate:
             TemplateRefused: if the template refuses these values (with its own words), fails, or goes over a limit.
         """
         limit = MAX_ADDED_CHARS + 4 * input_chars
-        token = _render.set(_Render(time.monotonic() + RENDER_LIMIT_S, limit, now))
+        given = frozenset(_list_ids(values.values())) if ".append" in self.text else frozenset()
+        token = _render.set(_Render(time.monotonic() + RENDER_LIMIT_S, limit, now, given))
         parts: list[str] = []
         n_chars = 0
         try:
@@ -296,6 +310,15 @@ class SandboxedTemplate:
         finally:
             _render.reset(token)
         return "".join(parts)
+
+
+def _list_ids(values: Iterable[TemplateValue]) -> Iterator[int]:
+    for value in values:
+        if isinstance(value, list):
+            yield id(value)
+            yield from _list_ids(value)
+        elif isinstance(value, dict):
+            yield from _list_ids(value.values())
 
 
 def _sentence(error: TemplateError) -> str:

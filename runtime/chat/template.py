@@ -6,12 +6,19 @@ gets the text at the head of the first user turn; a model without a template get
 """
 
 import datetime
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from runtime.chat.abilities import Abilities, Row, find_abilities
+from runtime.chat.ask import NOTHING, Ask, make_ask
+from runtime.chat.derive import PROBE_TOOLS, Calls, can_read, derive_form, derive_tags
 from runtime.chat.guard import CUT
+from runtime.chat.rows import RowMaker
 from runtime.chat.sandbox import SandboxedTemplate, TemplateValue
+from runtime.chat.tool_format import ToolFormat
+from runtime.chat.tool_specs import PLAIN_FORM, choose_tool_spec, load_tool_specs
 from runtime.errors import TemplateRefused
-from runtime.messages.shared import Message
+from runtime.messages.shared import AnswerShape, Message, ToolCall
 
 PLAIN_TEMPLATE = """\
 {%- for message in messages -%}
@@ -44,10 +51,25 @@ Clock = Callable[[], datetime.datetime]
 
 
 class ChatTemplate:
-    """Renders conversations. Home thread: any (immutable after construction)."""
+    """Renders conversations. Home thread: any (immutable after construction).
 
-    def __init__(self, text: str, *, bos_token: str, eos_token: str, clock: Clock) -> None:
+    Attributes:
+        abilities: what the template makes of tools.
+        form: how the model writes tool calls.
+        tags: tags around a thought, derived from what the template writes; `None` if it writes none.
+    """
+
+    def __init__(
+        self, text: str, *, bos_token: str, eos_token: str, clock: Clock, special_texts: Iterable[str] = ()
+    ) -> None:
         """Compile, and try out what the template understands.
+
+        Args:
+            text: the template's source.
+            bos_token: text of the start token.
+            eos_token: text of the end token.
+            clock: tells the time that templates ask for.
+            special_texts: the model's special tokens; they tell its tool calls where the template does not.
 
         Raises:
             TemplateRefused: if it does not compile.
@@ -56,12 +78,22 @@ class ChatTemplate:
         self._tokens: dict[str, TemplateValue] = {"bos_token": bos_token, "eos_token": eos_token}
         self._clock = clock
         self._knows_developer = "developer" in text
+        self._knows_minimal = "minimal" in text
+        self._tools_names = ("tools", "xml_tools") if "xml_tools" in text else ("tools",)
         self._content_in_parts = False
         self._system_in_user = False
-        self._tools: TemplateValue = None
-        self._tools = self._no_tools()
+        self._no_tools_value: TemplateValue = None
+        self.abilities = Abilities()
+        self.form = PLAIN_FORM
+        self._row_maker = RowMaker(self.abilities, self.form, self._content)
+        self._no_tools_value = self._no_tools()
         self._content_in_parts = self._wants_parts()
         self._system_in_user = self._lacks_system_turn()
+        self.abilities = find_abilities(self._try_rows, self._content, text)
+        self._row_maker = RowMaker(self.abilities, self.form, self._content)
+        self.form = self._find_form(special_texts)
+        self._row_maker = RowMaker(self.abilities, self.form, self._content)
+        self.tags = derive_tags(self._try_answer)
 
     @property
     def text(self) -> str:
@@ -79,6 +111,7 @@ class ChatTemplate:
         now: datetime.datetime,
         add_generation_prompt: bool,
         continue_last: bool = False,
+        ask: Ask = NOTHING,
     ) -> str:
         """Render; texts may carry the guard's marks.
 
@@ -87,22 +120,24 @@ class ChatTemplate:
             now: the time the template sees.
             add_generation_prompt: open the assistant's turn at the end.
             continue_last: end inside the last message, an unfinished answer, where its text ends.
+            ask: tools and further variables.
 
         Raises:
             TemplateRefused: if the template refuses the conversation, or cannot leave its last answer open.
+            BadRequest: if the arguments of an earlier call are no JSON and the template needs them as an object.
         """
-        rows = self._rows(messages)
+        rows = self._rows(messages, ask)
         if not continue_last:
-            return self._run(rows, now, add_generation_prompt=add_generation_prompt)
+            return self._run(rows, now, ask, add_generation_prompt=add_generation_prompt)
         last = rows[-1]
         if not last["content"] and messages[-1].reasoning:
             last["reasoning_content"] = last["thinking"] = messages[-1].reasoning + CUT
-            head, cut, _ = self._run(rows, now, add_generation_prompt=False).rpartition(CUT)
+            head, cut, _ = self._run(rows, now, ask, add_generation_prompt=False).rpartition(CUT)
             if cut:
                 return head
             last["reasoning_content"] = last["thinking"] = messages[-1].reasoning
         last["content"] = self._content(messages[-1].content + CUT)
-        head, cut, _ = self._run(rows, now, add_generation_prompt=False).rpartition(CUT)
+        head, cut, _ = self._run(rows, now, ask, add_generation_prompt=False).rpartition(CUT)
         if not cut:
             raise TemplateRefused(
                 "The model's chat template does not let an unfinished answer be continued.",
@@ -110,30 +145,39 @@ class ChatTemplate:
             )
         return head
 
-    def _run(self, rows: Sequence[TemplateValue], now: datetime.datetime, *, add_generation_prompt: bool) -> str:
+    def _run(self, rows: Sequence[Row], now: datetime.datetime, ask: Ask, *, add_generation_prompt: bool) -> str:
+        tools = ask.tools if self.abilities.shows_tools and not self.abilities.system_tools else ()
+        return self._generate(rows, now, tools, ask.values, add_generation_prompt=add_generation_prompt)
+
+    def _generate(
+        self,
+        rows: Sequence[Row],
+        now: datetime.datetime,
+        tools: Sequence[Row],
+        own: Mapping[str, TemplateValue],
+        *,
+        add_generation_prompt: bool,
+    ) -> str:
         values: dict[str, TemplateValue] = {
             **self._tokens,
             "messages": list(rows),
             "add_generation_prompt": add_generation_prompt,
-            "tools": self._tools,
+            "tools": self._no_tools_value,
             "documents": None,
+            **own,
         }
-        return self._template.render(values, now=now, input_chars=_n_chars(rows))
+        if tools:
+            values |= {name: list(tools) for name in self._tools_names}
+        if values.get("reasoning_effort") == "minimal" and not self._knows_minimal:
+            values["reasoning_effort"] = "low"
+        return self._template.render(values, now=now, input_chars=_n_chars(list(values.values())))
 
-    def _rows(self, messages: Sequence[Message]) -> list[dict[str, TemplateValue]]:
+    def _rows(self, messages: Sequence[Message], ask: Ask) -> list[Row]:
         merged = _with_one_system(messages, knows_developer=self._knows_developer)
+        merged = self._row_maker.as_text(merged, ask)
         if self._system_in_user:
             merged = _with_system_in_user(merged)
-        return [self._row(message) for message in merged]
-
-    def _row(self, message: Message) -> dict[str, TemplateValue]:
-        row: dict[str, TemplateValue] = {"role": message.role, "content": self._content(message.content)}
-        if message.name:
-            row["name"] = message.name
-        if message.reasoning:
-            # Qwen, DeepSeek and most others read the first name, gpt-oss the second.
-            row["reasoning_content"] = row["thinking"] = message.reasoning
-        return row
+        return self._row_maker.rows(merged, ask)
 
     def _content(self, text: str) -> TemplateValue:
         return [{"type": "text", "text": text}] if self._content_in_parts else text
@@ -144,12 +188,41 @@ class ChatTemplate:
         except TemplateRefused:
             return ""
 
+    def _try_rows(self, rows: list[Row], ask: Ask) -> str:
+        try:
+            return self._generate(rows, self._clock(), ask.tools, ask.values, add_generation_prompt=True)
+        except TemplateRefused:
+            return ""
+
+    def _try_answer(self, content: str, reasoning: str, calls: Calls) -> str:
+        """Render an answer, as `runtime.chat.derive` asks."""
+        made = tuple(
+            ToolCall(f"call_{number}", name, json.dumps(arguments)) for number, (name, arguments) in enumerate(calls)
+        )
+        tools = make_ask(AnswerShape(tools=PROBE_TOOLS))
+        messages = [
+            Message(role="user", content=_PROBE_USER),
+            Message(role="assistant", content=content, reasoning=reasoning, tool_calls=made),
+        ]
+        try:
+            return self.render(messages, now=self._clock(), add_generation_prompt=False, ask=tools)
+        except TemplateRefused:
+            return ""
+
+    def _find_form(self, special_texts: Iterable[str]) -> ToolFormat:
+        """How the model writes calls: as its family does, unless the template shows something else."""
+        spec = choose_tool_spec(self.text, load_tool_specs(), special_texts if self.abilities.shows_tools else ())
+        if spec is not None and (not self.abilities.shows_calls or can_read(self._try_answer, spec.form)):
+            return spec.form
+        derived = derive_form(self._try_answer) if self.abilities.shows_calls else None
+        return derived or (spec.form if spec else PLAIN_FORM)
+
     def _no_tools(self) -> TemplateValue:
         """How "no tools" is said: `None` to most templates, an empty list to those that walk it unasked."""
         user = [Message(role="user", content=_PROBE_USER)]
         if self._probe(user):
             return None
-        self._tools = []
+        self._no_tools_value = []
         return [] if self._probe(user) else None
 
     def _wants_parts(self) -> bool:

@@ -15,7 +15,7 @@ a grammar that starts there has to take white space wherever the texts here have
 ARGUMENTS is one of the classes of `ArgumentStyle`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -116,12 +116,16 @@ class AnswerFrame(msgspec.Struct, frozen=True):
     content_close: str = ""
 
 
+FREE_FRAME = AnswerFrame()
+"""That of an answer with nothing around it."""
+
+
 def numbered(text: str, index: int) -> str:
     """Put the number of the call in its place."""
     return text.replace("{index}", str(index))
 
 
-def write_calls(form: ToolFormat, calls: Sequence[tuple[str, dict[str, object]]]) -> str:
+def write_calls(form: ToolFormat, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
     """The text of an answer that makes these calls (name and arguments)."""
     written = [
         numbered(form.call_open, index)
@@ -134,7 +138,7 @@ def write_calls(form: ToolFormat, calls: Sequence[tuple[str, dict[str, object]]]
     return form.section_open + form.call_separator.join(written) + form.section_close
 
 
-def write_arguments(style: ArgumentStyle, arguments: dict[str, object]) -> str:
+def write_arguments(style: ArgumentStyle, arguments: Mapping[str, object]) -> str:
     """The arguments of one call as the family writes them."""
     if isinstance(style, JsonArguments):
         return _json(arguments)
@@ -159,7 +163,7 @@ def _json(value: object) -> str:
 def _braces(value: object, quote: str) -> str:
     if isinstance(value, str):
         return quote + value + quote
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{_braces(item, quote)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(_braces(item, quote) for item in value) + "]"
@@ -169,7 +173,7 @@ def _braces(value: object, quote: str) -> str:
 def _python(value: object) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_json(str(key))}: {_python(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_python(item) for item in value) + "]"

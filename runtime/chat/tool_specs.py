@@ -72,11 +72,22 @@ def load_tool_specs() -> tuple[ToolSpec, ...]:
     return specs
 
 
-def choose_tool_spec(template_text: str, specs: Iterable[ToolSpec]) -> ToolSpec | None:
-    """The spec for a model by what its template mentions; `None` if there is none."""
+def choose_tool_spec(
+    template_text: str, specs: Iterable[ToolSpec], special_texts: Iterable[str] = ()
+) -> ToolSpec | None:
+    """The spec for a model; `None` if there is none.
+
+    Args:
+        template_text: its chat template; what that mentions decides.
+        specs: all there are.
+        special_texts: its special tokens; a mark that begins a section decides where the template is silent.
+    """
+    specs = tuple(specs)
     for spec in specs:
         if all(mark in template_text for mark in spec.template_marks) and not any(
             mark in template_text for mark in spec.other_marks
         ):
             return spec
-    return None
+    known = frozenset(special_texts)
+    by_token = (spec for spec in specs if any(trigger.text in known for trigger in spec.form.triggers))
+    return next(by_token, None)

@@ -1,9 +1,11 @@
 """From engine outputs to messages: parses answers, joins the texts of a batch, ends requests. Writer thread only."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from runtime.chat.tool_parser import AnswerPiece, CallPiece
 from runtime.messages.ipc import (
     Counted,
     Delta,
@@ -22,7 +24,7 @@ from runtime.messages.ipc import (
     Step,
     Tokenized,
 )
-from runtime.messages.shared import DeltaKind, PositionLogprobs
+from runtime.messages.shared import DeltaKind, FinishReason, PositionLogprobs, ToolCallHead
 from runtime.scheduler.types import Done, Ended, PromptRead, Text, Waiting
 from runtime.worker.live import Live, Registry
 from runtime.worker.outbox import Item
@@ -46,51 +48,57 @@ _READY_MADE = (
 )
 
 
+@dataclass(slots=True)
+class _Part:
+    """A delta that may still grow."""
+
+    request_id: str
+    choice: int
+    kind: DeltaKind
+    texts: list[str]
+    n_tokens: int
+    logprobs: list[PositionLogprobs]
+    call: ToolCallHead | None = None
+
+    def delta(self) -> Delta:
+        return Delta(
+            self.request_id,
+            self.choice,
+            self.kind,
+            "".join(self.texts),
+            self.n_tokens,
+            tuple(self.logprobs),
+            self.call,
+        )
+
+
 class _StepBuilder:
-    """Deltas of one step message; neighbours of one answer and kind are joined."""
+    """Deltas of one step message; neighbours of one answer and kind are joined, calls stay apart."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[str, int, DeltaKind, list[str], int, list[PositionLogprobs]]] = []
-        self._last: dict[tuple[str, int], int] = {}
+        self._parts: list[_Part] = []
+        self._last: dict[tuple[str, int], _Part] = {}
         self._n_chars = 0
         self._n_logprobs = 0
 
-    def add(
-        self,
-        request_id: str,
-        choice: int,
-        kind: DeltaKind,
-        text: str,
-        n_tokens: int,
-        logprobs: tuple[PositionLogprobs, ...] = (),
-    ) -> None:
-        index = self._last.get((request_id, choice))
-        self._n_chars += len(text)
-        self._n_logprobs += len(logprobs)
-        if index is not None and self._parts[index][2] == kind:
-            part = self._parts[index]
-            part[3].append(text)
-            part[5].extend(logprobs)
-            self._parts[index] = (*part[:4], part[4] + n_tokens, part[5])
+    def add(self, new: _Part) -> None:
+        self._n_chars += sum(map(len, new.texts))
+        self._n_logprobs += len(new.logprobs)
+        part = self._last.get((new.request_id, new.choice))
+        if part is not None and part.kind == new.kind and new.call is None:
+            part.texts += new.texts
+            part.n_tokens += new.n_tokens
+            part.logprobs += new.logprobs
             return
-        self._last[request_id, choice] = len(self._parts)
-        self._parts.append((request_id, choice, kind, [text], n_tokens, list(logprobs)))
+        self._last[new.request_id, new.choice] = new
+        self._parts.append(new)
 
     @property
     def is_full(self) -> bool:
         return self._n_chars >= MAX_STEP_CHARS or self._n_logprobs >= MAX_STEP_LOGPROBS
 
     def build(self) -> list[FromWorker]:
-        if not self._parts:
-            return []
-        return [
-            Step(
-                tuple(
-                    Delta(request_id, choice, kind, "".join(texts), n_tokens, tuple(logprobs))
-                    for request_id, choice, kind, texts, n_tokens, logprobs in self._parts
-                )
-            )
-        ]
+        return [Step(tuple(part.delta() for part in self._parts))] if self._parts else []
 
 
 class Delivery:
@@ -153,7 +161,7 @@ class Delivery:
             self._echo(live, choice, step)
         parser = live.parsers.get(choice)
         if parser is None:
-            step.add(item.request_id, choice, "content", item.text, item.n_tokens, item.logprobs)
+            step.add(_Part(item.request_id, choice, "content", [item.text], item.n_tokens, list(item.logprobs)))
             return
         n_tokens = item.n_tokens + live.carried_tokens.pop(choice, 0)
         pieces = parser.feed(item.text, item.n_tokens)
@@ -161,19 +169,34 @@ class Delivery:
             pieces = [("reasoning" if parser.in_reasoning else "content", "")]
         if not pieces:
             live.carried_tokens[choice] = n_tokens
-        logprobs = item.logprobs
-        for kind, text in pieces:
-            # All tokens are told with the first piece; which of them made which piece cannot be said.
-            step.add(item.request_id, choice, kind, text, n_tokens, logprobs)
-            n_tokens, logprobs = 0, ()
+        # All tokens are told with the first piece; which of them made which piece cannot be said.
+        self._pieces(live, choice, pieces, n_tokens, item.logprobs, step)
         if parser.is_plain:
             live.reasoning_tokens += parser.reasoning_tokens
             live.parsers[choice] = None
 
+    def _pieces(
+        self,
+        live: Live,
+        choice: int,
+        pieces: Sequence[AnswerPiece],
+        n_tokens: int,
+        logprobs: tuple[PositionLogprobs, ...],
+        step: _StepBuilder,
+    ) -> None:
+        for piece in pieces:
+            if isinstance(piece, CallPiece):
+                live.called.add(choice)
+                part = _Part(live.request_id, choice, "tool_call", [piece.text], n_tokens, list(logprobs), piece.head)
+            else:
+                part = _Part(live.request_id, choice, piece[0], [piece[1]], n_tokens, list(logprobs))
+            step.add(part)
+            n_tokens, logprobs = 0, ()
+
     def _echo(self, live: Live, choice: int, step: _StepBuilder) -> None:
         echo = live.echoes.pop(choice, "")
         if echo:
-            step.add(live.request_id, choice, "content", echo, 0)
+            step.add(_Part(live.request_id, choice, "content", [echo], 0, []))
 
     def _rest(self, live: Live, item: Done, step: _StepBuilder) -> None:
         """What is still to be said before the ending."""
@@ -182,9 +205,9 @@ class Delivery:
             parser = live.parsers.get(choice)
             n_tokens = live.carried_tokens.pop(choice, 0)
             pieces = parser.finish() if parser is not None else []
-            for kind, text in pieces or ([("content", "")] if n_tokens else []):
-                step.add(live.request_id, choice, kind, text, n_tokens)
-                n_tokens = 0
+            if not pieces and n_tokens:
+                pieces = [("content", "")]
+            self._pieces(live, choice, pieces, n_tokens, (), step)
             if parser is not None:
                 live.reasoning_tokens += parser.reasoning_tokens
                 live.parsers[choice] = None
@@ -194,7 +217,11 @@ class Delivery:
         if live is None:
             return ()
         usage = replace(item.usage, reasoning_tokens=live.reasoning_tokens) if live.reasoning_tokens else item.usage
-        return (Finished(item.request_id, item.reasons, usage, item.timings, item.stop_strings),)
+        reasons: tuple[FinishReason, ...] = tuple(
+            "tool_calls" if reason == "stop" and choice in live.called else reason
+            for choice, reason in enumerate(item.reasons)
+        )
+        return (Finished(item.request_id, reasons, usage, item.timings, item.stop_strings),)
 
 
 def ready_made(items: Iterable[Item]) -> list[FromWorker]:

@@ -17,7 +17,6 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from runtime.chat.prompt import Prompt, with_stops
-from runtime.chat.regions import make_parser
 from runtime.errors import BadRequest, BugFault, Busy, Failure, RuntimeFault, WorkerDied, to_failure
 from runtime.messages.ipc import (
     Cancel,
@@ -224,7 +223,8 @@ class Front:
             return
         request = live.request
         if isinstance(request, Count):
-            counted = Counted(request.request_id, self._language.builder.count(request.messages), self._language.n_ctx)
+            n_tokens = self._language.builder.count(request.messages, request.shape)
+            counted = Counted(request.request_id, n_tokens, self._language.n_ctx)
             if self._registry.take(request.request_id):
                 self._outbox.put((counted,))
         elif isinstance(request, Embed):
@@ -248,11 +248,10 @@ class Front:
             else (request.options)
         )
         live.dropped_turns = prompt.dropped_turns
-        if self._language.spec is not None and request.messages is not None:
+        if request.messages is not None:
             is_continued = request.continue_last and bool(request.messages[-1].content)
             for choice in range(options.n):
-                parser = make_parser(self._language.spec, prompt.answer_start, is_continued=is_continued)
-                live.parsers[choice] = None if parser.is_plain else parser
+                live.parsers[choice] = self._language.reader(prompt, request.shape, is_continued=is_continued)
         if options.echo and request.messages is None:
             text = self._language.text_of(prompt.tokens) if request.prompt is None else request.prompt
             live.echoes = dict.fromkeys(range(options.n), text)
@@ -275,6 +274,7 @@ class Front:
             return self._language.prompt_of_messages(
                 request.messages,
                 request.options,
+                request.shape,
                 continue_last=request.continue_last,
                 is_wanted=lambda: not live.is_cancelled,
             )

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Protocol
 
 from runtime.chat.guard import ControlTokenGuard, Tokenizer
-from runtime.chat.prompt import Prompt, PromptBuilder
+from runtime.chat.prompt import PLAIN_SHAPE, Prompt, PromptBuilder
+from runtime.chat.regions import make_parser
 from runtime.chat.response import ResponseSpec, choose_spec, load_specs
 from runtime.chat.template import ChatTemplate, choose_template_text
+from runtime.chat.tool_parser import AnswerReader, ToolParser
+from runtime.chat.tool_specs import PLAIN_FORM
 from runtime.errors import BadRequest, TemplateRefused
 from runtime.gguf.facts import SpecialToken, read_special_tokens
 from runtime.gguf.header import read_header
 from runtime.gguf.source import FileSource
-from runtime.messages.shared import Message
+from runtime.messages.shared import AnswerShape, Message
 from runtime.options import GenerateOptions
 
 
@@ -52,7 +55,17 @@ def read_header_words(path: Path) -> HeaderWords:
 
 
 class Language:
-    """Templates, guard and response spec of one model. Home thread: any (immutable after construction)."""
+    """Templates, guard and response spec of one model. Home thread: any (immutable after construction).
+
+    Attributes:
+        n_ctx: tokens a conversation may have.
+        extra_stops: stop strings that belong to the template.
+        spec: how the model marks its thought.
+        reasons: it thinks, as far as its template tells.
+        can_use_tools: its template tells it of tools; others are told in the system turn.
+        tool_form: how it writes calls.
+        template_failure: why its template cannot be used, if so.
+    """
 
     def __init__(
         self, vocab: VocabPort, words: HeaderWords, *, n_ctx: int, clock: Callable[[], datetime.datetime]
@@ -60,8 +73,11 @@ class Language:
         self.n_ctx = n_ctx
         self._vocab = vocab
         text, self.extra_stops = choose_template_text(vocab.chat_template, frozenset(words.control))
-        self.spec: ResponseSpec | None = choose_spec(text, load_specs(), (*words.control, *words.user_defined))
+        special = (*words.control, *words.user_defined)
+        self.spec: ResponseSpec | None = choose_spec(text, load_specs(), special)
         self.reasons = choose_spec(text, load_specs()) is not None
+        self.can_use_tools = False
+        self.tool_form = PLAIN_FORM
         self._bos_ids = tuple(
             vocab.tokenize(vocab.bos_token, add_special=False, parse_special=True) if vocab.bos_token else ()
         )
@@ -69,13 +85,20 @@ class Language:
         self._builder: PromptBuilder | None = None
         self.template_failure: TemplateRefused | None = None
         try:
-            template = ChatTemplate(text, bos_token=vocab.bos_token, eos_token=vocab.eos_token, clock=clock)
+            template = ChatTemplate(
+                text, bos_token=vocab.bos_token, eos_token=vocab.eos_token, clock=clock, special_texts=special
+            )
         except TemplateRefused as error:
             # The model can still complete plain text and embed; only conversations are refused.
             self.template_failure = error
         else:
             bos_ids = self._bos_ids if vocab.add_bos else ()
-            self._builder = PromptBuilder(template, guard, bos_ids=bos_ids, n_ctx=n_ctx)
+            if self.spec is None and template.tags is not None:
+                self.spec = template.tags
+                self.reasons = True
+            self.can_use_tools = template.abilities.shows_tools
+            self.tool_form = template.form
+            self._builder = PromptBuilder(template, guard, bos_ids=bos_ids, n_ctx=n_ctx, spec=self.spec)
 
     @property
     def vocab(self) -> VocabPort:
@@ -103,12 +126,22 @@ class Language:
         self,
         messages: Sequence[Message],
         options: GenerateOptions,
+        shape: AnswerShape = PLAIN_SHAPE,
         *,
         continue_last: bool,
         is_wanted: Callable[[], bool],
     ) -> Prompt:
         """Build the prompt of a conversation; errors as `PromptBuilder.build`."""
-        return self.builder.build(messages, options, continue_last=continue_last, is_wanted=is_wanted)
+        return self.builder.build(messages, options, shape, continue_last=continue_last, is_wanted=is_wanted)
+
+    def reader(self, prompt: Prompt, shape: AnswerShape, *, is_continued: bool) -> AnswerReader | None:
+        """What takes one answer apart; `None` where all of it is content."""
+        thought = None
+        if self.spec is not None:
+            thought = make_parser(self.spec, prompt.answer_start, is_continued=is_continued)
+        calls = ToolParser(prompt.frame.tools, shape.tools) if prompt.frame.tools is not None else None
+        reader = AnswerReader(thought, calls)
+        return None if reader.is_plain else reader
 
     def prompt_of_text(self, text: str) -> Prompt:
         """Tokens of a raw prompt, read as llama-server does.

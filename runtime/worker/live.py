@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.chat.response import AnswerParser
+from runtime.chat.tool_parser import AnswerReader
 from runtime.messages.ipc import Count, Embed, Generate, Rerank, TextAsk
 
 Stage = Literal["waiting", "rendering", "submitted"]
@@ -24,6 +24,8 @@ class Live:
         echoes: by choice, text of the prompt that is still to be repeated in front of the answer.
         parsers: by choice; `None` once all that follows is content.
         carried_tokens: by choice, tokens whose text is held back.
+        called: choices that made a tool call.
+        reasoning_tokens: of all choices, as far as they are counted.
     """
 
     request: Generate | Embed | Count | Rerank | TextAsk
@@ -32,8 +34,9 @@ class Live:
     is_cancelled: bool = False
     dropped_turns: int = 0
     echoes: dict[int, str] = field(default_factory=dict)
-    parsers: dict[int, AnswerParser | None] = field(default_factory=dict)
+    parsers: dict[int, AnswerReader | None] = field(default_factory=dict)
     carried_tokens: dict[int, int] = field(default_factory=dict)
+    called: set[int] = field(default_factory=set)
     reasoning_tokens: int = 0
 
     @property

@@ -148,7 +148,13 @@ class WorkerProcess:
                 f"{path.name} could not be loaded: {type(error).__name__}: {error}", path=str(path), reason=str(error)
             ) from error
         quantization = header.quantization or model.facts.quantization
-        return model, language, replace(model.facts, quantization=quantization, reasoning=language.reasons)
+        return (
+            model,
+            language,
+            replace(
+                model.facts, quantization=quantization, reasoning=language.reasons, can_use_tools=language.can_use_tools
+            ),
+        )
 
     def _on_progress(self, stage: str, fraction: float) -> None:
         now = time.monotonic()
