@@ -13,10 +13,9 @@ import threading
 import psutil
 
 from runtime.worker.node_pool import Server, ServerPool
+from runtime.worker.rpc_hello import CAPS_BYTES, HELLO
 
-HELLO, DEVICE_COUNT, GET_DEVICE_MEMORY = 14, 15, 11  # enum rpc_cmd
-CAPS_BYTES = 24
-"""`RPC_CONN_CAPS_SIZE` (`transport.h`); all zero asks for plain TCP."""
+DEVICE_COUNT, GET_DEVICE_MEMORY = 15, 11  # enum rpc_cmd
 BUFFER_BYTES = 1024 * 1024
 CPU = "CPU"
 

@@ -1,9 +1,9 @@
 """Asks a node whether it can be used, before llama.cpp is told of it.
 
 llama.cpp ends the process when a node does not answer or speaks another version (`ggml-rpc.cpp`: `GGML_ABORT`), and
-waits without end for one that serves somebody else, since a node serves one client at a time. So its handshake is
-tried here first: one command byte, the length of the request as 8 bytes, the request; back come the length and the
-version (`rpc_msg_hello_req`, `rpc_msg_hello_rsp`).
+waits without end for one that serves somebody else (llama.cpp's own `rpc-server` takes one client at a time). So its
+handshake is tried here first: one command byte, the length of the request as 8 bytes, the request; back come the
+length and the version (`rpc_msg_hello_req`, `rpc_msg_hello_rsp`).
 """
 
 import socket
@@ -15,10 +15,10 @@ TIMEOUT_S = 3.0
 RPC_MAJOR = 7
 """`RPC_PROTO_MAJOR_VERSION` of the llama.cpp that is built in (`ggml-rpc.h`); the minor one may not be newer."""
 RPC_MINOR = 0
-_HELLO = 14
-_CAPS_BYTES = 24
-"""`RPC_CONN_CAPS_SIZE` (`transport.h`)."""
-_ANSWER = struct.Struct(f"<QBBBB{_CAPS_BYTES}x")
+HELLO = 14  # enum rpc_cmd
+CAPS_BYTES = 24
+"""`RPC_CONN_CAPS_SIZE` (`transport.h`); all zero asks for plain TCP."""
+_ANSWER = struct.Struct(f"<QBBBB{CAPS_BYTES}x")
 
 
 def check_node(address: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -30,7 +30,7 @@ def check_node(address: str, timeout_s: float = TIMEOUT_S) -> None:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout_s) as sock:
-            sock.sendall(struct.pack("<BQ", _HELLO, _CAPS_BYTES) + bytes(_CAPS_BYTES))
+            sock.sendall(struct.pack("<BQ", HELLO, CAPS_BYTES) + bytes(CAPS_BYTES))
             found = b""
             while len(found) < _ANSWER.size:
                 part = sock.recv(_ANSWER.size - len(found))
@@ -40,7 +40,7 @@ def check_node(address: str, timeout_s: float = TIMEOUT_S) -> None:
     except TimeoutError:
         raise ModelLoadFailed(
             f"The node {address} does not answer.",
-            hint="It may be switched off, or in use by another model: a node serves one at a time.",
+            hint="It may be switched off, or be in use by somebody else.",
             node=address,
             reason="no answer in time",
         ) from None

@@ -7,6 +7,7 @@ import pytest
 
 from runtime.options import LoadOptions
 from runtime.scheduler.types import EngineRequest
+from runtime.worker.breakdown import read_breakdown
 from runtime.worker.load import LlamaModel, load_model
 from tests.fakes.engine_rig import EngineRig, running
 from tests.fakes.tiny_gguf import write_mamba, write_transformer
@@ -115,3 +116,14 @@ def test_when_a_conversation_lost_its_sequence_then_it_comes_back_from_host_memo
         text, done = rig.ask(longer, max_tokens=24, ignore_eos=True)
         assert done.usage.cached_tokens >= 79
         assert text == expected
+
+
+def test_when_the_model_was_used_to_the_full_then_it_takes_what_was_told_at_the_load(model: LlamaModel) -> None:
+    told = sum(part.compute_bytes for part in model.facts.memory)
+    with running(model) as rig:
+        names = [rig.submit(prompt(20 + seed, 300), max_tokens=24, ignore_eos=True) for seed in range(3)]
+        for name in names:
+            rig.wait(name)
+    uses = read_breakdown(model.context)
+    assert uses is not None
+    assert sum(use.compute_bytes for use in uses) == told > 0
