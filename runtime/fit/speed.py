@@ -12,8 +12,7 @@ their speeds would be wrong. A device's time is
 * hops: handing the row to the next device.
 
 For a prompt the same with many rows at once: then the arithmetic counts and not the bytes. What this machine measured
-before corrects the result (`runtime.fit.history`). Sources: the findings behind it are in ARCHITECTURE.md; the check
-against real runs is `python -m tests.bench.speed`.
+before corrects the result (`runtime.fit.history`). Held against real runs by `python -m tests.bench.speed`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,8 @@ from runtime.messages.fit import AttentionSpeed, MachineSpeed, SpeedRange, Speed
 from runtime.messages.load import ResolvedLoad
 
 CPU = "CPU"
+NODE_PREFIX = "RPC"
+"""Beginning of the names of devices that other machines lend."""
 DEFAULT_DEPTH = 1024
 """Tokens in the conversation a speed is told for, where the context holds as many."""
 PROMPT_TOKENS = 512
@@ -254,16 +255,16 @@ class _Costs:
         for name, n_bytes in types.items():
             kernel = self._kernel(device, name)
             if n_rows == 1:
-                total += n_bytes * share * self._byte_s(kernel)
+                total += n_bytes * share * self._byte_s(device, kernel)
                 continue
             n_params = n_bytes * 8 / _BITS.get(name, 16.0)
             touched = n_bytes * min(share * n_rows, 1.0)
             total += max(2 * n_params * share * n_rows / kernel.flops, touched / kernel.read_bps)
         return total / self._share(device)
 
-    def _byte_s(self, kernel: Throughput) -> float:
+    def _byte_s(self, device: str, kernel: Throughput) -> float:
         """Seconds for one byte of weights; a small model stays in the processor's caches from token to token."""
-        if kernel.device != CPU or not kernel.cached_bps:
+        if device != CPU or not kernel.cached_bps:
             return 1 / kernel.read_bps
         return self._in_cache / kernel.cached_bps + (1 - self._in_cache) / kernel.read_bps
 
@@ -303,7 +304,8 @@ class _Costs:
         for kv_type in (self._resolved.type_k, "q8_0", "f16"):
             if found := self._attention.get((device, kv_type, flash)):
                 return found
-        return next((entry for entry in self._speed.attention if entry.device == device), None)
+        known = next((entry for entry in self._speed.attention if entry.device == device), None)
+        return self._attention_speed(CPU) if known is None and device.startswith(NODE_PREFIX) else known
 
     def _kernel(self, device: str, tensor_type: str) -> Throughput:
         """The measured kernel; of a format that was not measured, that of the closest size."""
@@ -312,7 +314,10 @@ class _Costs:
         bits = _BITS.get(tensor_type, 16.0)
         known = [entry for entry in self._speed.throughput if entry.device == device]
         if not known:
-            is_cpu = device == CPU
+            # What a node's devices are is not told and seldom measured: they are taken to be like this processor.
+            is_cpu = device == CPU or device.startswith(NODE_PREFIX)
+            if is_cpu and device != CPU and self._speed.throughput:
+                return self._kernel(CPU, tensor_type)
             return Throughput(
                 device,
                 tensor_type,

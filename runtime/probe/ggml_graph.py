@@ -126,7 +126,7 @@ class Backend:
 
 
 class Graph:
-    """One graph: make tensors, operations on them, `expand` the results, then `run`. Use as a context manager."""
+    """One graph: make tensors, operations on them, `expand` the results, then `run`, then `close`."""
 
     def __init__(self, backend: Backend, results: Memory, n_nodes: int) -> None:
         self._backend = backend
@@ -139,6 +139,10 @@ class Graph:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free it; once."""
         _free(self._context)
 
     # --- tensors ------------------------------------------------------------------------------------------

@@ -1,18 +1,20 @@
 """What is measured of one device: each measurement is a function that runs once and returns its seconds."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.gguf.quantization import TensorType
 from runtime.probe import ggml_graph
 from runtime.probe.ggml_graph import Backend, Graph, Memory
+from runtime.probe.turns import CacheBurst, Run
 
 RESULT_BYTES = 48 * 1024 * 1024
 SLICE_BYTES = 4 * 1024 * 1024
 """Weights of one run: about half a millisecond, which is short enough to fall between two others' turns."""
 N_EMBD = 2048
-PROMPT_COLUMNS, PROMPT_ROWS = 512, 128
+FEW_COLUMNS, PROMPT_ROWS = 512, 128
+PIECE_COLUMNS = 1024
 
 HEAD, N_HEAD, N_HEAD_KV = 64, 16, 4
 CELLS = 2048
@@ -30,7 +32,6 @@ F32, F16, I32, I64 = 0, 1, 26, 27  # enum ggml_type
 Q8_0 = 8
 
 _HALF = RESULT_BYTES // 2
-Run = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Kernels:
         self._places = places
         self._plain = places[-1]
         self._next = 0
+        self._kept: list[Graph] = []
 
     def _graph(self, n_nodes: int) -> Graph:
         return Graph(self._backend, self._results, n_nodes)
@@ -98,25 +100,39 @@ class Kernels:
     def cached(self, type_id: int, kind: TensorType, place: Memory) -> WeightRun:
         """The same few weights again and again."""
         size = N_EMBD // kind.block_size * kind.block_bytes * N_EMBD
-        return self.passes(type_id, kind, place, size)
-
-    def passes(self, type_id: int, kind: TensorType, place: Memory, n_bytes: int) -> WeightRun:
-        """The second of two passes over about `n_bytes` of weights, as over a model of that size."""
-        size = N_EMBD // kind.block_size * kind.block_bytes * N_EMBD
-        n_matrices = max(1, min(n_bytes, place.size_bytes) // size)
 
         def run() -> float:
-            with self._graph(n_matrices) as graph:
-                x = graph.tensor(F32, N_EMBD, 1, memory=self._results, offset=_HALF)
-                matrices = [
-                    graph.tensor(type_id, N_EMBD, N_EMBD, memory=place, offset=index * size)
-                    for index in range(n_matrices)
-                ]
-                graph.expand([graph.mul_mat(matrix, x) for matrix in matrices])
+            with self._graph(1) as graph:
+                self._multiply(graph, type_id, place, 0, N_EMBD)
                 graph.run()
                 return graph.run()
 
-        return WeightRun(run, n_matrices * size, n_matrices)
+        return WeightRun(run, size, 1)
+
+    def cache_bursts(
+        self, type_id: int, kind: TensorType, place: Memory, sizes: Sequence[int]
+    ) -> tuple[CacheBurst, ...]:
+        """For each size, how much of a model of so many bytes the caches hold from one token to the next.
+
+        The graphs of all pieces are kept (until `close`): threads that had to wait for one would fall asleep.
+        """
+        size = N_EMBD // kind.block_size * kind.block_bytes * PIECE_COLUMNS
+        for offset in range(0, min(max(sizes), place.size_bytes) // size * size, size):
+            graph = self._graph(1)
+            self._kept.append(graph)
+            self._multiply(graph, type_id, place, offset, PIECE_COLUMNS)
+        pieces = [graph.run for graph in self._kept]
+        return tuple(CacheBurst(pieces[: max(1, n_bytes // size)], size) for n_bytes in sizes)
+
+    def close(self) -> None:
+        """Free what is kept."""
+        for graph in self._kept:
+            graph.close()
+        self._kept.clear()
+
+    def _multiply(self, graph: Graph, type_id: int, place: Memory, offset: int, n_columns: int) -> None:
+        x = graph.tensor(F32, N_EMBD, 1, memory=self._results, offset=_HALF)
+        graph.expand([graph.mul_mat(graph.tensor(type_id, N_EMBD, n_columns, memory=place, offset=offset), x)])
 
     def prompt(self, type_id: int, place: Memory) -> Run:
         """Many rows."""
@@ -124,7 +140,7 @@ class Kernels:
         def run() -> float:
             with self._graph(1) as graph:
                 x = graph.tensor(F32, N_EMBD, PROMPT_ROWS, memory=self._results, offset=_HALF)
-                weights = graph.tensor(type_id, N_EMBD, PROMPT_COLUMNS, memory=place)
+                weights = graph.tensor(type_id, N_EMBD, FEW_COLUMNS, memory=place)
                 graph.expand([graph.mul_mat(weights, x)])
                 return graph.run()
 

@@ -24,7 +24,7 @@ from runtime.messages.fit import AttentionSpeed, MachineSpeed, Throughput
 from runtime.probe import kernels
 from runtime.probe.ggml_graph import Backend, Memory, Unusable
 from runtime.probe.kernels import Kernels, WeightRun
-from runtime.probe.turns import Timed, mend, take_turns
+from runtime.probe.turns import CacheBurst, Threads, Timed, mend, take_turns
 from runtime.worker import amx, devices, ggml, native
 from runtime.worker.devices import Device
 
@@ -84,7 +84,7 @@ class _Figures:
     hop: Timed | None = None
     transfer: Timed | None = None
     formats: dict[str, _Format] = field(default_factory=dict)
-    passes: list[tuple[Timed, WeightRun]] = field(default_factory=list)
+    bursts: list[tuple[Timed, CacheBurst]] = field(default_factory=list)
     attention: dict[tuple[str, bool], tuple[Timed, Timed]] = field(default_factory=dict)
 
     def all(self) -> list[Timed]:
@@ -95,7 +95,7 @@ class _Figures:
             if entry := self.formats.get(name):
                 found += (entry.read, entry.cached, entry.prompt)
         found += [timed for pair in self.attention.values() for timed in pair]
-        found += [timed for timed, _run in self.passes]
+        found += [timed for timed, _burst in self.bursts]
         for name, entry in self.formats.items():
             if name not in COMMON:
                 found += (entry.read, entry.cached, entry.prompt)
@@ -155,6 +155,7 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
     # Any bytes do as weights: no kernel is faster or slower for a value. Only the processor's can be written at will.
     fill = os.urandom(1 << 20) if device.kind == "cpu" else b"\x2b"
     memories: list[Memory] = []
+    bench: Kernels | None = None
     try:
         memories.append(Memory(backend.buffer_type, kernels.RESULT_BYTES, b"\x00"))
         memories += [Memory(extra, size, fill, weights=True) for extra in ggml.extra_buffer_types(device.handle)]
@@ -164,6 +165,8 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
         take_turns(figures.all(), budget_s, backend.set_threads, speed.n_threads)
         mend(figures.all(), speed.n_threads)
     finally:
+        if bench is not None:
+            bench.close()
         for memory in memories:
             memory.close()
         backend.close()
@@ -172,27 +175,28 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
 
 def _figures(bench: Kernels, device: Device, n_threads: int) -> _Figures:
     is_cpu = device.kind == "cpu"
-    figures = _Figures(Timed(bench.nodes), Timed(bench.layers), Timed(bench.elements, is_cpu))
+    both: Threads = "both" if is_cpu else "all"
+    figures = _Figures(Timed(bench.nodes), Timed(bench.layers), Timed(bench.elements, both))
     for type_id, kind in TENSOR_TYPES.items():
         place = None if kind.name in NO_WEIGHTS else bench.place_for(type_id)
         if place is not None:
             weights, cached = bench.weights(type_id, kind, place), bench.cached(type_id, kind, place)
             figures.formats[kind.name] = _Format(
                 weights=weights,
-                read=Timed(weights.run, is_cpu),
-                cached=Timed(cached.run, is_cpu),
+                read=Timed(weights.run, both),
+                cached=Timed(cached.run, both),
                 cached_run=cached,
-                prompt=Timed(bench.prompt(type_id, place), is_cpu),
+                prompt=Timed(bench.prompt(type_id, place), both),
             )
             if kind.name == SIZED_FORMAT and is_cpu:
-                passes = [bench.passes(type_id, kind, place, size) for size in SIZES_BYTES]
-                figures.passes = [(Timed(each.run, is_cpu), each) for each in passes]
+                bursts = bench.cache_bursts(type_id, kind, place, SIZES_BYTES)
+                figures.bursts = [(Timed(burst.run), burst) for burst in bursts]
     for name, type_id in KV_TYPES.items():
         for flash in (False, True):
             one = bench.attention(type_id, 1, flash=flash) if flash or name == "f16" else None
             many = bench.attention(type_id, PROMPT_QUERIES, flash=flash)
             if one is not None and many is not None:
-                figures.attention[name, flash] = (Timed(one, is_cpu), Timed(many, is_cpu))
+                figures.attention[name, flash] = (Timed(one, both), Timed(many, both))
     if is_cpu:
         figures.memory = Timed(MemoryRead(n_threads).run)
     else:
@@ -205,7 +209,7 @@ def _summed(speed: MachineSpeed, name: str, figures: _Figures) -> MachineSpeed:
     node_s = min(
         figures.nodes.best_s / kernels.MANY_NODES, figures.layers.best_s / kernels.LAYERS / kernels.LAYER_NODES
     )
-    prompt_flop = 2 * kernels.N_EMBD * kernels.PROMPT_COLUMNS * kernels.PROMPT_ROWS
+    prompt_flop = 2 * kernels.N_EMBD * kernels.FEW_COLUMNS * kernels.PROMPT_ROWS
     throughput = tuple(
         Throughput(
             device=name,
@@ -235,7 +239,7 @@ def _summed(speed: MachineSpeed, name: str, figures: _Figures) -> MachineSpeed:
         memory_bps=speed.memory_bps | ({name: memory_bps} if memory_bps else {}),
         layer_s=speed.layer_s | _seconds(name, figures.layers, kernels.LAYERS),
         element_s=speed.element_s | _seconds(name, figures.elements, wide),
-        cached_share=_cached_share(figures, node_s) or speed.cached_share,
+        cached_share=_cached_share(figures) or speed.cached_share,
         hop_s=speed.hop_s | _seconds(name, figures.hop, 1),
         link_bps=speed.link_bps
         | {device: 1 / byte_s for device, byte_s in _seconds(name, figures.transfer, kernels.LINK_BYTES).items()},
@@ -252,18 +256,15 @@ def _bps(timed: Timed, weights: WeightRun, node_s: float) -> float:
     return weights.n_bytes / max(timed.best_s - weights.n_nodes * node_s, timed.best_s / 2)
 
 
-def _cached_share(figures: _Figures, node_s: float) -> tuple[tuple[int, float], ...]:
-    """For each size, where its speed lies between that of the whole block and that of one small matrix."""
-    entry = figures.formats.get(SIZED_FORMAT)
-    if entry is None or not entry.cached.was_run or not all(timed.was_run for timed, _run in figures.passes):
-        return ()
-    slow, fast = _bps(entry.read, entry.weights, node_s), _bps(entry.cached, entry.cached_run, node_s)
+def _cached_share(figures: _Figures) -> tuple[tuple[int, float], ...]:
+    """By rising size; a larger model is never held better than a smaller one."""
     found: list[tuple[int, float]] = []
     least = 1.0
-    for timed, weights in figures.passes:
-        share = (1 / slow - 1 / _bps(timed, weights, node_s)) / (1 / slow - 1 / fast) if fast > slow else 0.0
-        least = min(least, max(0.0, share))
-        found.append((weights.n_bytes, least))
+    for _timed, burst in figures.bursts:
+        if burst.share is None:
+            break
+        least = min(least, burst.share)
+        found.append((burst.n_bytes, least))
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 RUNS_IN_A_ROUND = 3
 LONG_RUN_S = 0.1
@@ -27,12 +28,15 @@ and the usual one is taken."""
 Run = Callable[[], float]
 
 
+Threads = Literal["all", "both"]
+
+
 @dataclass(slots=True)
 class Timed:
-    """A measurement with its shortest run so far, by all threads and by one. `is_shared` asks for both."""
+    """A measurement with its shortest run so far, by all threads and, where asked for, by one."""
 
     run: Run
-    is_shared: bool = False
+    threads: Threads = "all"
     best_s: float = float("inf")
     alone_s: float = float("inf")
 
@@ -48,6 +52,45 @@ class Timed:
     def repeat_alone(self, n_runs: int) -> None:
         """Run it again while one thread is set."""
         self.alone_s = min(self.alone_s, _shortest(self.run, n_runs))
+
+
+class CacheBurst:
+    """Two passes over some weights, piece by piece, and the last piece again and again.
+
+    The first pass finds most of them in memory, the repetitions find theirs in the nearest cache, and where the second
+    pass lies between the two says how much the caches held. All three are of one moment, so a machine that is slow
+    just then is equally slow for each.
+    """
+
+    MAX_BURSTS = 64
+    REPETITIONS = 3
+    LEAST_GAIN = 0.9
+    """Caches that do not even make the last piece so much faster are none."""
+
+    def __init__(self, pieces: Sequence[Run], piece_bytes: int) -> None:
+        self._pieces = pieces
+        self.n_bytes = len(pieces) * piece_bytes
+        self._shares: list[float] = []
+
+    def run(self) -> float:
+        """One burst; its seconds."""
+        first = [run() for run in self._pieces]
+        second = [run() for run in self._pieces]
+        near = [self._pieces[-1]() for _ in range(self.REPETITIONS)]
+        cold_s, warm_s, hot_s = _low(first), _low(second), min(near)
+        share = (cold_s - warm_s) / (cold_s - hot_s) if hot_s < self.LEAST_GAIN * cold_s else 0.0
+        self._shares = [*self._shares[1 - self.MAX_BURSTS :], min(1.0, max(0.0, share))]
+        return sum(first) + sum(second) + sum(near)
+
+    @property
+    def share(self) -> float | None:
+        """The median of all bursts; None before the first."""
+        return statistics.median(self._shares) if self._shares else None
+
+
+def _low(times: Sequence[float]) -> float:
+    """The lower quartile: pieces that another program disturbed do not count."""
+    return sorted(times)[len(times) // 4]
 
 
 def take_turns(
@@ -78,7 +121,7 @@ def mend(measurements: Sequence[Timed], n_threads: int) -> int:
     """Put the single thread's figure where all threads were disturbed; the answer says how often."""
     if n_threads == 1:
         return 0
-    shared = [timed for timed in measurements if timed.is_shared and timed.was_run]
+    shared = [timed for timed in measurements if timed.threads == "both" and timed.was_run]
     gains = {id(timed): timed.alone_s / (timed.best_s * n_threads) for timed in shared}
     usual = statistics.quantiles(gains.values(), n=4)[2] if len(gains) > 1 else USUAL_GAIN
     if usual < LEAST_GAIN:
@@ -95,7 +138,7 @@ def mend(measurements: Sequence[Timed], n_threads: int) -> int:
 
 def _turn(timed: Timed, n_runs: int, set_threads: Callable[[int], None], n_threads: int) -> None:
     timed.repeat(n_runs)
-    if timed.is_shared and n_threads > 1:
+    if timed.threads == "both" and n_threads > 1:
         set_threads(1)
         timed.repeat_alone(max(1, n_runs - 1))
         set_threads(n_threads)

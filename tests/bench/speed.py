@@ -1,6 +1,6 @@
 """Predicted against measured speed: `python -m tests.bench.speed [--json] [--quick]`.
 
-Models of three sizes with random weights are written, quantized by our own quantizer in two ways, and loaded as the
+Models of several sizes with random weights are written, quantized by our own quantizer in two ways, and loaded as the
 worker loads them. For each, the measurement of the devices and real decodes take turns, since a machine is not equally
 fast from minute to minute; the lower quartile of the steps counts, as the shortest runs do in the measurement.
 
@@ -36,8 +36,11 @@ MOST_OFF = 0.20
 SIZES = {
     "42M": Shape(512, 8, 1536, 8, 4, 16_000),
     "150M": Shape(768, 16, 2048, 12, 4),
+    "280M": Shape(1024, 20, 2816, 16, 4),
     "470M": Shape(1280, 22, 3584, 20, 4),
 }
+NOT_BOUND = {"42M"}
+"""So small that it stays in the caches of many processors, whose room other programs change from moment to moment."""
 QUANTIZATIONS = ("Q4_K_M", "Q8_0")
 N_CTX = 2048
 DEPTH = 64
@@ -227,7 +230,7 @@ def run(*, quick: bool) -> Report:
         f"{entry.model} {entry.quantization}: predicted is {entry.ratio:.2f} of measured, "
         f"more than {MOST_OFF:.0%} off" + (", but other programs were busy" if busy > UNQUIET else "")
         for entry in figures
-        if abs(entry.ratio - 1) > MOST_OFF
+        if entry.model not in NOT_BOUND and abs(entry.ratio - 1) > MOST_OFF
     )
     return Report(tuple(figures), memory_bps, busy, missed)
 

@@ -172,3 +172,11 @@ def test_when_no_layers_were_counted_then_the_options_say_where_they_go(shape: S
 
 def test_when_most_weights_are_of_one_format_then_it_names_the_model(shape: Shapes) -> None:
     assert main_type(shape("llama-8b")) == "Q4_K"
+
+
+def test_when_a_node_was_not_measured_then_it_is_taken_to_be_like_this_processor(shape: Shapes) -> None:
+    node = "RPC0[10.0.0.5:50052]"
+    load = msgspec.structs.replace(LOAD, n_gpu_layers=33, devices=(node,))
+    model = shape("llama-8b")
+    there, here = at(model, load, n_layer_on={node: 33}).generation_tps, at(model).generation_tps
+    assert here * 0.8 < there < here
