@@ -41,6 +41,10 @@ from runtime.worker.load import LOG, check_magic, load_error, model_shape, read_
 NODE_HOLD_S = 0.2
 """A model kept on a node keeps the node from serving anyone else, so it is kept no longer than this."""
 
+_RESERVED_FOR_ONE = frozenset({"kimi-linear", "minimax-01"})
+"""Architectures whose compute buffer llama.cpp also makes for one sequence alone, which may take more; in a dry run it
+counts only the buffer for all of them (`llama_context::sched_reserve`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
@@ -98,12 +102,22 @@ class Prober:
     def _measure(self, request: DryRun) -> Measured:
         path, resolved = Path(request.path), request.resolved
         opened = self._open(path, request)
+        measured = self._try(path, opened, resolved)
+        if opened.shape.architecture in _RESERVED_FOR_ONE and resolved.n_seq_max > 1:
+            alone = self._try(path, opened, msgspec.structs.replace(resolved, n_seq_max=1))
+            measured = msgspec.structs.replace(measured, memory=_with_larger_compute(measured.memory, alone.memory))
+        if not request.projector:
+            return measured
+        sizes = projector.planned_bytes(Path(request.projector), resolved, opened.devices, by_log=self._by_log)
+        return msgspec.structs.replace(measured, memory=_with_projector(measured.memory, sizes, resolved))
+
+    def _try(self, path: Path, opened: _Opened, resolved: ResolvedLoad) -> Measured:
         LOG.clear(keep_model=True)
         context: int | None = native.init_from_model(opened.model, parameters.context_params(resolved))
         if not context:
             raise load_error(path, LOG)
         try:
-            measured = memory.measure(
+            return memory.measure(
                 opened.model,
                 context,
                 LOG,
@@ -115,10 +129,6 @@ class Prober:
             )
         finally:
             native.free(context)
-        if not request.projector:
-            return measured
-        sizes = projector.planned_bytes(Path(request.projector), resolved, opened.devices, by_log=self._by_log)
-        return msgspec.structs.replace(measured, memory=_with_projector(measured.memory, sizes, resolved))
 
     def _open(self, path: Path, request: DryRun) -> _Opened:
         resolved = request.resolved
@@ -146,6 +156,14 @@ class Prober:
             raise
         self._opened = _Opened(key, model, shape, devices, resolved.nodes)
         return self._opened
+
+
+def _with_larger_compute(parts: tuple[DeviceMemory, ...], others: tuple[DeviceMemory, ...]) -> tuple[DeviceMemory, ...]:
+    other = {part.device: part.compute_bytes for part in others}
+    return tuple(
+        msgspec.structs.replace(part, compute_bytes=max(part.compute_bytes, other.get(part.device, 0)))
+        for part in parts
+    )
 
 
 def _with_projector(

@@ -26,6 +26,7 @@ from runtime.options import LoadOptions
 from runtime.probe.report import DryRun
 from tests.fakes.engine_rig import starter_path
 from tests.fakes.tiny_gguf import write_mamba, write_transformer, write_unknown
+from tests.support.architectures import CASES, measure, write_metadata
 from tests.support.load_child import LoadChild
 from tests.support.probe_child import NodeChild, ProbeChild
 from tests.support.projector_model import write_projector
@@ -200,6 +201,19 @@ def test_when_memory_is_recurrent_then_its_state_is_the_context(probe: ProbeChil
     asked = resolved(path)
     state = sum(layer.state_bytes for layer in read_shape(path).layers)
     assert probe.dry_run(DryRun(str(path), asked)).memory[0].context_bytes == state * asked.n_seq_max
+
+
+def test_when_one_sequence_alone_needs_the_larger_buffer_then_that_is_what_was_said(
+    probe: ProbeChild, loads: LoadChild, tmp_path: Path
+) -> None:
+    case = next(case for case in CASES if case.architecture == "minimax-01")
+    metadata = write_metadata(case, tmp_path / "made.gguf")
+    (made,) = measure([case], [metadata])
+    assert not isinstance(made, str), made
+    path = metadata.with_suffix(".model.gguf")
+    for n_parallel in (1, 4):
+        request = DryRun(str(path), resolved(path, n_parallel=n_parallel))
+        assert by_device(probe.dry_run(request)) == by_device(loads.load(request))
 
 
 def test_when_a_file_is_bad_then_the_error_is_that_of_the_load_and_the_next_answer_comes(
