@@ -20,6 +20,7 @@ IdForm = Literal["as_is", "nine", "function"]
 
 _NAME, _OTHER_NAME = "probe_alpha", "probe_omega"
 _KEY, _VALUE, _OTHER_VALUE, _RESULT = "probe_key", "probe value", "probe other", "probe result"
+_MORE = "probe more"
 _JSON = f'{{"{_KEY}": "{_VALUE}"}}'
 _IDS: dict[IdForm, tuple[str, str]] = {
     "as_is": ("call_0123456789abcdef01234567", "call_89abcdef0123456789abcdef"),
@@ -37,6 +38,8 @@ class Abilities:
         system_tools: it wants them as JSON text inside the system message (Phi-4).
         shows_calls: it writes earlier calls.
         shows_results: it writes their results.
+        describes: it reads the description of each parameter, and fails where there is none.
+        user_after_result: a user message may follow a result.
         arguments: the form in which it wants arguments.
         empty_content: what a message without text has for content.
         one_call: of several calls in one message it shows only the first, or refuses.
@@ -48,6 +51,8 @@ class Abilities:
     system_tools: bool = False
     shows_calls: bool = False
     shows_results: bool = False
+    describes: bool = False
+    user_after_result: bool = True
     arguments: ArgumentForm = "text"
     empty_content: Literal[""] | None = ""
     one_call: bool = False
@@ -55,11 +60,11 @@ class Abilities:
     switches_reasoning: bool = False
 
 
-def probe_tool(name: str) -> dict[str, TemplateValue]:
-    """A tool to try with."""
+def probe_tool(name: str, **described: TemplateValue) -> dict[str, TemplateValue]:
+    """A tool to try with; `described` goes into its parameter."""
     parameters: dict[str, TemplateValue] = {
         "type": "object",
-        "properties": {_KEY: {"type": "string", "description": "A probe."}},
+        "properties": {_KEY: {"type": "string", **described}},
         "required": [_KEY],
     }
     return {
@@ -82,14 +87,17 @@ def find_abilities(run: Run, content: Callable[[str], TemplateValue], template_t
         template_text: its source.
     """
     user: Row = {"role": "user", "content": content("probe")}
-    ask = Ask(tools=(probe_tool(_NAME), probe_tool(_OTHER_NAME)))
+    ask = Ask(tools=(probe_tool(_NAME, description=""), probe_tool(_OTHER_NAME, description="")))
     shows_tools = _NAME in run([user], ask)
+    describes = shows_tools and _NAME not in run([user], Ask(tools=(probe_tool(_NAME),)))
     system_tools = False
     if not shows_tools and "tools" in template_text:
         system: Row = {"role": "system", "content": content("probe"), "tools": _NAME}
         shows_tools = system_tools = _NAME in run([system, user], ask)
     switches = _switches_reasoning(run, user)
-    base = Abilities(shows_tools=shows_tools, system_tools=system_tools, switches_reasoning=switches)
+    base = Abilities(
+        shows_tools=shows_tools, system_tools=system_tools, switches_reasoning=switches, describes=describes
+    )
     return _with_calls(run, user, ask if shows_tools else Ask(), base, content)
 
 
@@ -127,11 +135,13 @@ def _try_calls(
                 "" if "" in tried and len(tried[""]) <= len(tried.get(None, tried[""])) else None
             )
             answered = run([user, _calls(1, arguments, ids, empty), result], ask)
+            goes_on = run([user, _calls(1, arguments, ids, empty), result, {**user, "content": content(_MORE)}], ask)
             both = run([user, _calls(2, arguments, ids, empty), *tail], ask)
             found = replace(
                 base,
                 shows_calls=True,
                 shows_results=_RESULT in answered,
+                user_after_result=_MORE in goes_on,
                 arguments=arguments,
                 empty_content=empty,
                 one_call=not (_VALUE in both and _OTHER_VALUE in both),
@@ -158,4 +168,4 @@ def _shows_call(text: str, arguments: ArgumentForm) -> bool:
         return False
     if arguments == "text":
         return _JSON in text
-    return _KEY in text and f"'{_KEY}': " not in text
+    return _KEY in text and f"'{_KEY}': '{_VALUE}'" not in text

@@ -151,7 +151,9 @@ def _cut_values(head: str, pieces: list[str], tail: str) -> _Cut | None:
         return _Cut(head, before_first.removesuffix("{"), BraceArguments(quote), tail.removeprefix("}"))
     if string_close in ("='", '="') and other_close == "=":
         return _Cut(head, before_first, KeywordArguments(), tail)
-    key_open = _common_end(before_first, between).lstrip()
+    key_open = _common_end(before_first, between)
+    mark = re.search(r"[<\[]", key_open)  # before it stands the end of something else
+    key_open = key_open[mark.start() :] if mark else key_open.lstrip()
     value_close = between.removesuffix(key_open)
     if not key_open or not value_close.strip() or not string_close:
         return None

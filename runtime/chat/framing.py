@@ -54,12 +54,14 @@ def make_frame(
         return AnswerFrame(tools=tools)
     opening, closing = _marks(spec)
     is_open = _is_open(spec, answer_start)
-    is_over = is_continued or shape.reasoning == "off" or closing in answer_start
     after, content_open, content_close = "", "", ""
     if isinstance(spec, RegionSpec):
         after, content_open, content_close = spec.after_thought, spec.content_open, spec.content_close
-        if content_open and answer_start.endswith(content_open):
-            content_open = ""
+    is_over = is_continued or closing in answer_start
+    if content_open and content_open in answer_start:
+        content_open, is_over = "", True
+    # Where a thought is one part among others, tools keep it from being left out.
+    is_over = is_over or (shape.reasoning == "off" and not (after and tools))
     forced = f"\n{closing}\n\n" if isinstance(spec, TagSpec) else closing + after
     if after and tools is None:
         forced += content_open  # or the next part may be a thought again

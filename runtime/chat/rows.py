@@ -54,8 +54,8 @@ class RowMaker:
         if not self._abilities.shows_calls:
             messages = [self._calls_in_content(message) for message in messages]
         if not self._abilities.shows_results:
-            messages = _with_results_in_user(messages)
-        return messages
+            return _with_results_in_user(messages)
+        return messages if self._abilities.user_after_result else _with_user_in_result(messages)
 
     def _calls_in_content(self, message: Message) -> Message:
         if not message.tool_calls:
@@ -174,4 +174,32 @@ def _with_results_in_user(messages: Sequence[Message]) -> list[Message]:
         else:
             rows.append(message)
             open_results = False
+    return rows
+
+
+def _with_user_in_result(messages: Sequence[Message]) -> list[Message]:
+    """A user message that follows a result, as part of it, for templates that want an answer in between."""
+    rows: list[Message] = []
+    for message in messages:
+        if message.role == "user" and rows and rows[-1].role == "tool":
+            rows[-1] = replace(rows[-1], content=f"{rows[-1].content}\n\n{message.content}")
+        else:
+            rows.append(message)
+    return rows
+
+
+def described(tools: Sequence[Row]) -> list[Row]:
+    """Tools with a description for each parameter, if only an empty one."""
+    rows: list[Row] = []
+    for tool in tools:
+        function = tool["function"]
+        parameters = function.get("parameters") if isinstance(function, dict) else None
+        properties = parameters.get("properties") if isinstance(parameters, dict) else None
+        if isinstance(function, dict) and isinstance(parameters, dict) and isinstance(properties, dict):
+            filled: Row = {
+                key: {"description": "", **value} if isinstance(value, dict) else value
+                for key, value in properties.items()
+            }
+            function = {**function, "parameters": {**parameters, "properties": filled}}
+        rows.append({**tool, "function": function})
     return rows

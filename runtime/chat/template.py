@@ -13,7 +13,7 @@ from runtime.chat.abilities import Abilities, Row, find_abilities
 from runtime.chat.ask import NOTHING, Ask, make_ask
 from runtime.chat.derive import PROBE_TOOLS, Calls, can_read, derive_form, derive_tags
 from runtime.chat.guard import CUT
-from runtime.chat.rows import RowMaker
+from runtime.chat.rows import RowMaker, described
 from runtime.chat.sandbox import SandboxedTemplate, TemplateValue
 from runtime.chat.tool_format import ToolFormat
 from runtime.chat.tool_specs import PLAIN_FORM, choose_tool_spec, load_tool_specs
@@ -146,7 +146,9 @@ class ChatTemplate:
         return head
 
     def _run(self, rows: Sequence[Row], now: datetime.datetime, ask: Ask, *, add_generation_prompt: bool) -> str:
-        tools = ask.tools if self.abilities.shows_tools and not self.abilities.system_tools else ()
+        tools: Sequence[Row] = ask.tools if self.abilities.shows_tools and not self.abilities.system_tools else ()
+        if self.abilities.describes:
+            tools = described(tools)
         return self._generate(rows, now, tools, ask.values, add_generation_prompt=add_generation_prompt)
 
     def _generate(

@@ -132,3 +132,21 @@ def test_template_that_does_not_compile_when_made_then_the_line_is_told(template
 def test_huge_template_when_made_then_is_refused() -> None:
     with pytest.raises(TemplateRefused, match="too long"):
         SandboxedTemplate("x" * (sandbox.MAX_TEMPLATE_CHARS + 1))
+
+
+def test_list_of_the_templates_own_when_changed_then_is_let_and_a_given_one_is_not() -> None:
+    own = "{% set own = [] %}{% for m in messages %}{% set _ = own.append(m) %}{% endfor %}{{ own.pop(0) }}{{ own }}"
+    assert render(own, messages=["a", "b"]) == "a['b']"
+    for given in ("{{ messages.append('c') }}", "{{ messages[0].append('c') }}", "{{ more.x.append(1) }}"):
+        with pytest.raises(TemplateRefused):
+            render(given, messages=[["a"]], more={"x": []})
+
+
+def test_list_that_grows_without_end_when_rendered_then_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MAX_LIST", 50)
+    with pytest.raises(TemplateRefused, match="endless list"):
+        render("{% set own = [] %}{% for i in range(99) %}{% set _ = own.append(i) %}{% endfor %}")
+
+
+def test_filter_that_gives_an_iterator_when_made_json_then_is_a_list() -> None:
+    assert render("{{ messages | map(attribute='a') | tojson }}", messages=[{"a": 1}, {"a": 2}]) == "[1, 2]"
