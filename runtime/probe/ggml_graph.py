@@ -13,6 +13,8 @@ from typing import Self
 from runtime.worker import ggml
 
 GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_I32, GGML_TYPE_I64 = 0, 1, 26, 27
+ROUND_TRIPS = 8
+LEAST_S = 1e-7
 _WEIGHTS = 1  # GGML_BACKEND_BUFFER_USAGE_WEIGHTS
 _NORM_EPS = 1e-5
 
@@ -99,12 +101,15 @@ class Memory:
 class Backend:
     """A device at work. Home thread: the one that made it."""
 
-    def __init__(self, device: int, n_threads: int, *, is_cpu: bool) -> None:
+    def __init__(self, device: int, n_threads: int, *, is_cpu: bool, is_remote: bool = False) -> None:
         self.device = device
         self.handle: int | None = _dev_init(device, None)
         if not self.handle:
             raise Unusable("it does not start")
         self._is_cpu = is_cpu
+        self.is_remote = is_remote
+        self.round_trip_s = 0.0
+        """Of a remote device, the time until an answer is here; found by `measure_round_trip`."""
         self.set_threads(n_threads)
 
     def set_threads(self, n_threads: int) -> None:
@@ -117,6 +122,17 @@ class Backend:
         """The device's ordinary buffer type."""
         found: int = _dev_buft(self.device)
         return found
+
+    def measure_round_trip(self, memory: "Memory") -> None:
+        """Ask the device for four bytes a few times."""
+        with Graph(self, memory, 1) as graph:
+            tensor = graph.tensor(GGML_TYPE_F32, 1, memory=memory)
+            times: list[float] = []
+            for _ in range(ROUND_TRIPS):
+                started = time.perf_counter()
+                read(tensor, 4)
+                times.append(time.perf_counter() - started)
+        self.round_trip_s = min(times)
 
     def close(self) -> None:
         """Give it back."""
@@ -134,6 +150,7 @@ class Graph:
         size = _tensor_overhead() * (3 * n_nodes + 64) + _graph_overhead(2 * n_nodes + 64, False)
         self._context: int = _init(_InitParams(size, None, True))
         self._graph: int = _new_graph(self._context, 2 * n_nodes + 64, False)
+        self._last = 0
 
     def __enter__(self) -> Self:
         return self
@@ -231,15 +248,31 @@ class Graph:
         """Add what these results need, in order."""
         for made in results:
             _expand(self._graph, made)
+            self._last = made
 
-    def run(self) -> float:
-        """Compute once; seconds."""
-        started = time.perf_counter()
+    def start(self) -> None:
+        """Compute once; a node may still be at it.
+
+        Raises:
+            Unusable: the device failed.
+        """
         code = _compute(self._backend.handle, self._graph)
         _synchronize(self._backend.handle)
         if code:
             raise Unusable(f"code {code}")
-        return time.perf_counter() - started
+
+    def run(self) -> float:
+        """Compute once; seconds.
+
+        Raises:
+            Unusable: the device failed.
+        """
+        started = time.perf_counter()
+        self.start()
+        if self._backend.is_remote:
+            # A node is only told to compute; it has when it answers the next question.
+            read(self._last, 4)
+        return max(time.perf_counter() - started - self._backend.round_trip_s, LEAST_S)
 
 
 def write(tensor: int, data: bytes) -> None:

@@ -235,7 +235,7 @@ class Kernels:
             row = b"\x00" * (4 * N_EMBD)
             started = time.perf_counter()
             ggml_graph.write(x, row)
-            graph.run()
+            graph.start()
             ggml_graph.read(y, len(row))
             return time.perf_counter() - started
 

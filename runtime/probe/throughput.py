@@ -150,7 +150,7 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
     Raises:
         Unusable: the device has no room, or failed.
     """
-    backend = Backend(device.handle, speed.n_threads, is_cpu=device.kind == "cpu")
+    backend = Backend(device.handle, speed.n_threads, is_cpu=device.kind == "cpu", is_remote=device.kind == "node")
     size = NODE_BLOCK_BYTES if device.kind == "node" else BLOCK_BYTES
     # Any bytes do as weights: no kernel is faster or slower for a value. Only the processor's can be written at will.
     fill = os.urandom(1 << 20) if device.kind == "cpu" else b"\x2b"
@@ -160,6 +160,8 @@ def _with_device(speed: MachineSpeed, device: Device, budget_s: float) -> Machin
         memories.append(Memory(backend.buffer_type, kernels.RESULT_BYTES, b"\x00"))
         memories += [Memory(extra, size, fill, weights=True) for extra in ggml.extra_buffer_types(device.handle)]
         memories.append(Memory(backend.buffer_type, size, fill, weights=True))
+        if backend.is_remote:
+            backend.measure_round_trip(memories[0])
         bench = Kernels(backend, memories[0], memories[1:])
         figures = _figures(bench, device, speed.n_threads)
         take_turns(figures.all(), budget_s, backend.set_threads, speed.n_threads)

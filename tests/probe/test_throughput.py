@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from runtime.messages.fit import MachineSpeed
+from tests.support.probe_child import NodeChild
 
 pytestmark = pytest.mark.e2e
 
@@ -53,3 +54,20 @@ def test_when_sizes_grow_then_the_caches_serve_no_more_of_them(speed: MachineSpe
 def test_when_it_is_told_how_busy_the_machine_was_then_it_is_a_share(speed: MachineSpeed) -> None:
     assert 0 <= speed.busy <= 1
     assert 0 < speed.took_s < 60
+
+
+def test_when_a_node_is_measured_then_the_time_it_computes_counts_and_not_the_time_to_tell_it() -> None:
+    with NodeChild() as node:
+        ended = subprocess.run(
+            [sys.executable, "-m", "runtime.probe.throughput", "--budget", "0.1", "--node", node.address],
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
+    speed = msgspec.json.decode(ended.stdout, type=MachineSpeed)
+    name = f"RPC0[{node.address}]"
+    by_device = {entry.device: entry for entry in speed.throughput if entry.tensor_type == "Q8_0"}
+    # The node is this very machine.
+    assert by_device[name].read_bps < 10 * by_device["CPU"].read_bps
+    assert 0 < speed.hop_s[name] < 5
+    assert speed.link_bps[name] > 1e5
