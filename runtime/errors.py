@@ -11,6 +11,7 @@
     │   ├── NotAllowed              403  Host, Origin or switch forbid it
     │   ├── ModelNotFound           404  no model of that name is on disk
     │   ├── NoSuchRoute             404
+    │   ├── ResponseNotFound        404  an answer to go on with is not kept (any more)
     │   ├── PayloadTooLarge         413
     │   └── Busy                    429  the queue is full; says when to come back
     ├── WorldFault                  the machine or a file was not as needed (5xx)
@@ -125,6 +126,13 @@ class NoSuchRoute(CallerFault):
 
     status = 404
     code = "not_found"
+
+
+class ResponseNotFound(CallerFault):
+    """An earlier answer that a request goes on with, or an item of one, is not kept. Details: `param`."""
+
+    status = 404
+    code = "response_not_found"
 
 
 class PayloadTooLarge(CallerFault):

@@ -23,6 +23,7 @@ from runtime.host.api.ollama import OllamaRoutes
 from runtime.host.api.ollama_models import OllamaModelRoutes
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openapi import OpenApiRoutes
+from runtime.host.api.responses import ResponsesRoutes
 from runtime.host.api_switch import ApiSwitch, with_overrides
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.events import EventHub
@@ -98,6 +99,7 @@ class Host:
         )
         shared = [
             *shared_routes(openai, anthropic, health),
+            *ResponsesRoutes(models.desk).routes(),
             *anthropic.routes(),
             *ollama.routes(),
             *ollama_models.routes(),

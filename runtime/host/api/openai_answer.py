@@ -63,7 +63,9 @@ class _TopLogprob(msgspec.Struct, frozen=True):
     bytes: tuple[int, ...]
 
 
-class _ChatLogprob(msgspec.Struct, frozen=True):
+class ChatLogprob(msgspec.Struct, frozen=True):
+    """A token of an answer with its alternatives."""
+
     token: str
     logprob: float
     bytes: tuple[int, ...]
@@ -71,7 +73,7 @@ class _ChatLogprob(msgspec.Struct, frozen=True):
 
 
 class _ChatLogprobs(msgspec.Struct, frozen=True):
-    content: tuple[_ChatLogprob, ...]
+    content: tuple[ChatLogprob, ...]
     refusal: None = None
 
 
@@ -226,7 +228,7 @@ def chat_logprobs(positions: Iterable[PositionLogprobs]) -> _ChatLogprobs:
     """The chat form: each token with its bytes and alternatives."""
     return _ChatLogprobs(
         tuple(
-            _ChatLogprob(
+            ChatLogprob(
                 _text_of(position.chosen),
                 position.chosen.logprob,
                 tuple(position.chosen.token_bytes),

@@ -17,6 +17,8 @@ from runtime.host.api.openai_answer import ChatCompletion, ErrorShape, TextCompl
 from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
 from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operation
 from runtime.host.api.operations_dialects import NATIVE_OPERATIONS, OLLAMA_OPERATIONS
+from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer
+from runtime.host.api.responses_request import ResponsesBody
 from runtime.messages.api import (
     ApiState,
     CancelRequest,
@@ -51,6 +53,16 @@ OPERATIONS = (
     ),
     Operation("post", "/v1/completions", "Plain completion; streams as chat does.", CompletionBody, TextCompletion),
     Operation("post", "/v1/embeddings", "Vectors of texts.", EmbeddingBody, EmbeddingList),
+    Operation(
+        "post",
+        "/v1/responses",
+        "Responses. With `stream`, that API's events. Answers are kept in memory for `previous_response_id`.",
+        ResponsesBody,
+        ResponseAnswer,
+    ),
+    Operation("post", "/v1/responses/input_tokens", "Tokens of what would be asked.", ResponsesBody, InputTokens),
+    Operation("get", "/v1/responses/{response_id}", "An answer that is kept.", answer=ResponseAnswer),
+    Operation("delete", "/v1/responses/{response_id}", "Forget an answer.", answer=Deleted),
     Operation(
         "post",
         "/v1/messages",

@@ -1,0 +1,146 @@
+"""OpenAI's Responses API: answers as items, kept so that the next request may go on with them."""
+
+import contextlib
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Send
+
+from runtime.errors import BadRequest, ResponseNotFound, RuntimeFault
+from runtime.host.api.answering import BuildAsks, check_media, said
+from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.openai import client_of
+from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer, ResponseMaker
+from runtime.host.api.responses_items import Turns
+from runtime.host.api.responses_request import ResponsesAsk, count_input_ask, responses_ask
+from runtime.host.api.responses_store import ResponseStore, Stored
+from runtime.host.desk import Ask, Desk, Ticket, ask_once
+from runtime.host.supervisor import Lease
+from runtime.messages.ipc import Count, Counted, Delta, Finished, Generate
+
+RESPONSES_ROUTE = "/v1/responses"
+COUNT_ROUTE = "/v1/responses/input_tokens"
+
+
+class ResponsesRoutes:
+    """The API's handlers."""
+
+    def __init__(self, desk: Desk, store: ResponseStore | None = None) -> None:
+        self._desk = desk
+        self._store = store if store is not None else ResponseStore()
+
+    def routes(self) -> list[Route]:
+        """Addresses of this API."""
+        return [
+            Route(RESPONSES_ROUTE, self.create, methods=["POST"]),
+            Route(COUNT_ROUTE, self.count, methods=["POST"]),
+            Route("/v1/responses/{response_id}", self.kept, methods=["GET", "DELETE"]),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/responses."""
+        ask = responses_ask(decode_json(await read_body(request)), self._store)
+
+        async def work(send: Send) -> None:
+            async with self._desk.ticket(RESPONSES_ROUTE, client_of(request), ask.body.model) as ticket:
+                headers = {"x-request-id": ticket.request_id}
+                if ask.body.stream:
+                    await self._stream(ticket, ask, EventStream(send, headers))
+                else:
+                    answer = json_answer(await self._whole(ticket, ask), headers=headers)
+                    await answer(request.scope, request.receive, send)
+
+        return WatchedResponse(work)
+
+    async def count(self, request: Request) -> Response:
+        """POST /v1/responses/input_tokens."""
+        ask = count_input_ask(decode_json(await read_body(request)), self._store)
+
+        async def work(send: Send) -> None:
+            async with self._desk.ticket(COUNT_ROUTE, client_of(request), ask.model) as ticket:
+                counted = await ask_once(
+                    self._desk, ticket, lambda request_id: Count(request_id, ask.messages, ask.shape)
+                )
+                if not isinstance(counted, Counted):
+                    raise TypeError(f"a worker answered a count with {type(counted).__name__}")
+                answer = json_answer(InputTokens("response.input_tokens", counted.n_tokens))
+                await answer(request.scope, request.receive, send)
+
+        return WatchedResponse(work)
+
+    async def kept(self, request: Request) -> Response:
+        """GET and DELETE /v1/responses/{id}."""
+        response_id = request.path_params["response_id"]
+        if request.method == "DELETE":
+            is_there = self._store.remove(response_id)
+        else:
+            if request.query_params.get("stream", "false") != "false":
+                raise BadRequest("An answer that has ended is not streamed.", hint="Leave it out.", param="stream")
+            found = self._store.get(response_id)
+            if found is not None:
+                return Response(found.encoded, media_type="application/json")
+            is_there = False
+        if not is_there:
+            raise ResponseNotFound(
+                f"The response {response_id!r} is not kept (any more).", hint="Ask for it anew.", param="response_id"
+            )
+        return json_answer(Deleted(response_id, "response", deleted=True))
+
+    # --- answering ----------------------------------------------------------------------------------------
+
+    async def _whole(self, ticket: Ticket, ask: ResponsesAsk) -> ResponseAnswer:
+        maker = ResponseMaker(ask, ticket)
+        async with contextlib.aclosing(said(self._desk, ticket, _asks(ticket, ask))) as batches:
+            async for batch in batches:
+                for message in batch:
+                    if isinstance(message, Delta):
+                        maker.delta(message)
+                    elif isinstance(message, Finished):
+                        maker.end(message)
+        return self._keep(ask, maker)
+
+    async def _stream(self, ticket: Ticket, ask: ResponsesAsk, stream: EventStream) -> None:
+        maker = ResponseMaker(ask, ticket)
+        last = b""
+        try:
+            async with contextlib.aclosing(said(self._desk, ticket, _asks(ticket, ask))) as batches:
+                async for batch in batches:
+                    data: list[bytes] = []
+                    for message in batch:
+                        if isinstance(message, Delta):
+                            data.append(maker.delta(message))
+                        elif isinstance(message, Finished):
+                            last = maker.end(message)
+                            self._keep(ask, maker)  # before the program hears the id is whole
+                    body = b"".join(data)
+                    if body:
+                        await stream.write(body)
+                    elif not batch:
+                        await stream.write(COMMENT)
+            await stream.end(last)
+        except RuntimeFault as error:
+            # Before the first byte the error can still be a plain answer with its own status.
+            if not stream.has_begun:
+                raise
+            await stream.end(maker.failed(error))
+
+    def _keep(self, ask: ResponsesAsk, maker: ResponseMaker) -> ResponseAnswer:
+        answer = maker.answer
+        if answer is None:
+            raise TypeError("a worker ended a request without saying so")
+        if ask.body.store:
+            turns = Turns(ask.history)
+            for item in answer.output:
+                turns.item(item)
+            encoded = json_answer(answer).body
+            self._store.put(Stored(answer.id, bytes(encoded), answer.output, (*ask.history, *turns.rows)))
+        return answer
+
+
+def _asks(ticket: Ticket, ask: ResponsesAsk) -> BuildAsks:
+    async def build(lease: Lease) -> list[Ask]:
+        check_media(lease, ask.messages)
+        return [Generate(ticket.request_id, messages=ask.messages, options=ask.options, shape=ask.shape)]
+
+    return build
