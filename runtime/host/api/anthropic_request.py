@@ -12,7 +12,8 @@ import msgspec
 
 from runtime.errors import BadRequest
 from runtime.host.api.body import Raw, json_text, typed, without_nulls
-from runtime.host.api.media import picture_of_base64, picture_of_url, with_pictures
+from runtime.host.api.media import check_count, picture_of_base64, picture_of_url, with_pictures
+from runtime.host.api.openai_shape import Choice, chosen
 from runtime.messages.shared import (
     AnswerShape,
     MediaPart,
@@ -187,21 +188,17 @@ def _checked(raw: Raw, kind: type[B]) -> tuple[B, tuple[Message, ...]]:
 def _shape(body: CountBody) -> AnswerShape:
     tools = tuple(_tool(index, tool) for index, tool in enumerate(body.tools))
     choice = body.tool_choice or _ChoiceSpec("auto")
-    if choice.type == "tool" and choice.name not in {tool.name for tool in tools}:
-        raise BadRequest(
-            f"`tool_choice.name` is {choice.name!r}, which is none of the tools.",
-            hint="Name one of `tools`.",
-            param="tool_choice.name",
-        )
-    if choice.type == "any" and not tools:
-        raise BadRequest("`tool_choice` asks for a tool, but there are none.", hint="Add `tools`.", param="tool_choice")
+    if choice.type == "tool" and not choice.name:
+        raise BadRequest("`tool_choice.name` is missing.", hint="Name one of `tools`.", param="tool_choice.name")
+    wanted = Choice(_CHOICES[choice.type], choice.name if choice.type == "tool" else "")
+    tools, wanted = chosen(tools, wanted)
     config = body.output_config or _OutputConfig()
     form = config.format or body.output_format
     thinking = body.thinking or _Thinking("disabled")
     return AnswerShape(
         tools=tools,
-        tool_choice=_CHOICES[choice.type],
-        tool_name=choice.name if choice.type == "tool" else "",
+        tool_choice=wanted.mode,
+        tool_name=wanted.name,
         parallel_tool_calls=not choice.disable_parallel_tool_use,
         json_schema=json_text(form.schema) if form is not None else "",
         reasoning=_THINKING[thinking.type],
@@ -243,6 +240,7 @@ def _messages(body: CountBody) -> tuple[Message, ...]:
             raise BadRequest(
                 f"`{where}.role` is {turn.role!r}.", hint="Roles are user and assistant.", param=f"{where}.role"
             )
+    check_count(rows)
     return tuple(_joined(rows))
 
 

@@ -234,7 +234,7 @@ class NativeRoutes:
         ask = chat_ask(decode_json(await read_body(request)))
 
         def build(request_id: str) -> Ask:
-            return ApplyTemplate(request_id, ask.messages, continue_last=ask.continue_last)
+            return ApplyTemplate(request_id, ask.messages, ask.shape, ask.continue_last)
 
         return self._asked(request, ask.model, build, Rendered, lambda message, _model: RenderedPrompt(message.text))
 

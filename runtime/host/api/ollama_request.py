@@ -13,12 +13,14 @@ import msgspec
 
 from runtime.errors import BadRequest
 from runtime.host.api.body import Raw, json_text, seed_of, typed, without_nulls
-from runtime.host.api.media import picture_of_base64, with_pictures
+from runtime.host.api.media import MAX_MEDIA, check_count, picture_of_base64, with_pictures
+from runtime.host.api.openai_shape import Choice, chosen
 from runtime.messages.shared import AnswerShape, Message, ReasoningEffort, ReasoningMode, Role, Tool, ToolCall
 from runtime.options import GenerateOptions, SamplingOptions
 
 MAX_INPUTS = 2048
-MAX_IMAGES = 64
+MAX_KEEP_S = 10 * 365 * 24 * 3600.0
+"""Longer is for ever."""
 FOREVER_S = -1.0
 
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|µs|ms|s|m|h)")
@@ -36,7 +38,7 @@ _ANY_OBJECT = '{"type":"object"}'
 _EFFORTS: dict[str, ReasoningEffort] = {"low": "low", "medium": "medium", "high": "high"}
 
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
-Images = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_IMAGES)]
+Images = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_MEDIA)]
 
 
 class _Function(msgspec.Struct, frozen=True):
@@ -68,6 +70,10 @@ class _ToolFunction(msgspec.Struct, frozen=True):
 
 class _ToolSpec(msgspec.Struct, frozen=True):
     function: _ToolFunction
+
+
+class _Stops(msgspec.Struct, frozen=True):
+    stop: str | tuple[str, ...]
 
 
 class _Asking(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +168,7 @@ def chat_ask(raw: Raw) -> OllamaAsk:
         )
         for tool in body.tools
     )
+    tools, _ = chosen(tools, Choice())
     is_continued = bool(messages) and messages[-1].role == "assistant" and not messages[-1].tool_calls
     return OllamaAsk(
         body.model,
@@ -232,7 +239,7 @@ def keep_of(value: float | str | None) -> float | None:
             raise BadRequest(
                 f"`keep_alive` is {value[:50]!r}.", hint="Write seconds, or a duration such as 5m.", param="keep_alive"
             )
-    return FOREVER_S if value < 0 else float(value)
+    return float(value) if 0 <= value <= MAX_KEEP_S else FOREVER_S
 
 
 # --- parts ------------------------------------------------------------------------------------------------
@@ -247,7 +254,7 @@ def _options(body: _Asking) -> GenerateOptions:
         raise BadRequest("`mirostat` 1 is not supported.", hint="Use 2, or 0 for off.", param="options.mirostat")
     if isinstance(sampling.get("top_k"), int):
         sampling["top_k"] = max(0, sampling["top_k"])  # below 0 keeps all, in Ollama's words
-    stops = given.get("stop", ())
+    stops = typed({"stop": given.get("stop", ())}, _Stops).stop
     most = given.get("num_predict")
     raw: Raw = {
         # -1 is no limit, -2 until the context is full: the same, as nothing is ever shifted out.
@@ -307,6 +314,7 @@ def _messages(given: tuple[_Message, ...]) -> tuple[Message, ...]:
                 message.tool_call_id or (answered.id if answered is not None else ""),
             )
         )
+    check_count(rows)
     return tuple(rows)
 
 
