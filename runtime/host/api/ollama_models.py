@@ -7,6 +7,7 @@ and goes on with the next pull.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from starlette.types import Send
 
 from runtime.errors import BadRequest, HubFault, ModelNotFound, RuntimeFault, from_failure
 from runtime.host.api.body import typed, without_nulls
-from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.http import KEEP_ALIVE_S, EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.model_words import MetaJson, ModelShelf
 from runtime.host.api.ollama_answer import NDJSON, line, ollama_error, timestamp
 from runtime.host.api.ollama_names import LATEST, MAX_NAME_CHARS, choose_file, digest_of, hub_name, meant_by
@@ -294,11 +295,12 @@ class OllamaModelRoutes:
             download = await self._hub.resume(download.id)
         digest = f"sha256:{file.sha256[0]}" if file.sha256 and file.sha256[0] else ""
         told: OllamaStatus | None = None
+        told_at = 0.0
         try:
             while download.state != "done":
                 step = _step(download, digest)
-                if step != told:
-                    told = step
+                if step != told or time.monotonic() - told_at > KEEP_ALIVE_S:
+                    told, told_at = step, time.monotonic()
                     yield step
                 await asyncio.sleep(LOOK_EVERY_S)
                 download = await self._found(download)
