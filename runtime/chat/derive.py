@@ -45,6 +45,8 @@ PROBE_TOOLS = tuple(
 )
 _MARK = re.compile(r"<[^<>\s]+>|\[[^\[\]\s\"'{}]+\]")
 MIN_MARK_CHARS = 3
+PROBE_ID = "probeid"
+"""Ids of the calls begin so; a form that has one in it cannot be told apart from the id."""
 
 
 def _common_start(one: str, other: str) -> str:
@@ -65,6 +67,15 @@ def _mark_start(text: str, at: int) -> int:
     return at
 
 
+def _mark_end(text: str, at: int) -> int:
+    """Where the mark ends that `at` is inside of, else `at`."""
+    start = _mark_start(text, at)
+    if start == at:
+        return at
+    end = text.find(">" if text[start] == "<" else "]", at)
+    return end + 1 if end >= 0 else at
+
+
 def derive_tags(render: RenderAnswer) -> TagSpec | None:
     """The tags around a thought; `None` if the template writes none."""
     with_thought, without = render(_CONTENT, _THOUGHT, ()), render(_CONTENT, "", ())
@@ -80,8 +91,13 @@ def derive_tags(render: RenderAnswer) -> TagSpec | None:
     return TagSpec("derived", (), (), tag, close, ())
 
 
-def derive_form(render: RenderAnswer) -> ToolFormat | None:
-    """How calls are written; `None` if that cannot be told."""
+def derive_form(render: RenderAnswer, *, one_call: bool) -> ToolFormat | None:
+    """How calls are written; `None` if that cannot be told.
+
+    Args:
+        render: the template.
+        one_call: it takes only one call in a turn.
+    """
     plain, one, two = render(_CONTENT, "", ()), render("", "", _ONE), render("", "", _TWO)
     section = _section(plain, one)
     if section is None:
@@ -89,7 +105,7 @@ def derive_form(render: RenderAnswer) -> ToolFormat | None:
     cut = _cut(section, *_ONE[0])
     if cut is None:
         return None
-    both = _section(plain, two)
+    both = None if one_call else _section(plain, two)
     form = _form(cut, _between(both, cut) if both else None)
     if form is None:
         return None
@@ -110,7 +126,7 @@ def _section(plain: str, with_calls: str) -> str | None:
     if not found or not with_calls:
         return None
     start = _mark_start(with_calls, len(_common_start(head, with_calls)))
-    end = len(with_calls) - len(_common_end(tail, with_calls))
+    end = _mark_end(with_calls, len(with_calls) - len(_common_end(tail, with_calls)))
     section = with_calls[start:end]
     closed = section.rfind("</think>", 0, max(section.find(_ONE[0][0]), 0))
     return section[closed + len("</think>") :] if closed >= 0 else section
@@ -189,7 +205,7 @@ def _form(cut: _Cut, between: str | None) -> ToolFormat | None:
     if between is None:
         call_open, section_open, call_close, section_close, separator = head, "", tail, "", ""
     else:
-        call_close = _common_start(tail, between)
+        call_close = tail[: _mark_start(tail, len(_common_start(tail, between)))]
         section_close = tail[len(call_close) :]
         rest = between[len(call_close) :]
         call_open = _common_end(head, rest)
@@ -197,8 +213,11 @@ def _form(cut: _Cut, between: str | None) -> ToolFormat | None:
     section_open = section_open.lstrip()
     if not section_open:
         call_open = call_open.lstrip()
+        if between is None:
+            call_close = _without_turn_end(call_close, len(_MARK.findall(call_open)))
+    section_close = _without_turn_end(section_close, len(_MARK.findall(section_open)))
     trigger = _trigger(section_open + call_open)
-    if trigger is None:
+    if trigger is None or PROBE_ID in section_open + call_open + cut.name_close:
         return None
     return ToolFormat(
         section_open=section_open,
@@ -213,14 +232,23 @@ def _form(cut: _Cut, between: str | None) -> ToolFormat | None:
     )
 
 
+def _without_turn_end(close: str, n_marks: int) -> str:
+    """The end of a section without what ends the turn: it closes no more marks than were opened."""
+    marks = list(_MARK.finditer(close))
+    if len(marks) <= n_marks:
+        return close[: _mark_start(close, len(close))]
+    return close[: marks[n_marks].start()]
+
+
 def _trigger(head: str) -> Trigger | None:
     """The mark a section begins with."""
     mark = _MARK.match(head)
     if mark is not None:
         return Trigger(mark.group(), head[mark.end() :])
-    if len(head.strip()) < MIN_MARK_CHARS:
-        return None
-    return Trigger(head, at_start=head.startswith("{"))
+    if head.startswith("{"):
+        return Trigger(head, at_start=True)
+    text = head.partition("{")[0].rstrip()
+    return Trigger(text, head[len(text) :]) if len(text) >= MIN_MARK_CHARS else None
 
 
 def _read(form: ToolFormat, text: str) -> list[tuple[str, object]]:

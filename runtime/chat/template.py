@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runtime.chat.abilities import Abilities, Row, find_abilities
 from runtime.chat.ask import NOTHING, Ask, make_ask
-from runtime.chat.derive import PROBE_TOOLS, Calls, can_read, derive_form, derive_tags
+from runtime.chat.derive import PROBE_ID, PROBE_TOOLS, Calls, can_read, derive_form, derive_tags
 from runtime.chat.guard import CUT
 from runtime.chat.rows import RowMaker, described
 from runtime.chat.sandbox import SandboxedTemplate, TemplateValue
@@ -199,7 +199,8 @@ class ChatTemplate:
     def _try_answer(self, content: str, reasoning: str, calls: Calls) -> str:
         """Render an answer, as `runtime.chat.derive` asks."""
         made = tuple(
-            ToolCall(f"call_{number}", name, json.dumps(arguments)) for number, (name, arguments) in enumerate(calls)
+            ToolCall(f"{PROBE_ID}{number}", name, json.dumps(arguments))
+            for number, (name, arguments) in enumerate(calls)
         )
         tools = make_ask(AnswerShape(tools=PROBE_TOOLS))
         messages = [
@@ -211,12 +212,17 @@ class ChatTemplate:
         except TemplateRefused:
             return ""
 
+    def _derived_form(self) -> ToolFormat | None:
+        if not self.abilities.shows_calls:
+            return None
+        return derive_form(self._try_answer, one_call=self.abilities.one_call)
+
     def _find_form(self, special_texts: Iterable[str]) -> ToolFormat:
         """How the model writes calls: as its family does, unless the template shows something else."""
         spec = choose_tool_spec(self.text, load_tool_specs(), special_texts if self.abilities.shows_tools else ())
         if spec is not None and (not self.abilities.shows_calls or can_read(self._try_answer, spec.form)):
             return spec.form
-        derived = derive_form(self._try_answer) if self.abilities.shows_calls else None
+        derived = self._derived_form()
         return derived or (spec.form if spec else PLAIN_FORM)
 
     def _no_tools(self) -> TemplateValue:

@@ -82,7 +82,9 @@ class CallReader:
             if self._form.section_close:
                 if (yield from source.is_over()) or (yield from source.one_of(self._section_closes)):
                     return
-            elif not self._next.strip():
+            elif not self._next.strip() and (
+                not trigger.at_start or (yield from source.is_over()) or (yield from source.here()) != "{"
+            ):
                 return
             if not (yield from source.form(self._next)):
                 return
