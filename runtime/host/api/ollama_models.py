@@ -231,7 +231,13 @@ class OllamaModelRoutes:
         return Response(status_code=200)
 
     async def _models(self) -> tuple[InstalledModel, ...]:
-        return tuple(model for model in await self._library.installed() if model.kind in ("chat", "embedding"))
+        return tuple(model for model in await self._known() if model.kind in ("chat", "embedding"))
+
+    async def _known(self) -> tuple[InstalledModel, ...]:
+        """Installed models, and loaded ones that are none (a file that was named by its path)."""
+        known = {slot.model.id: slot.model for slot in self._supervisor.slots()}
+        known |= {model.id: model for model in await self._library.installed()}
+        return tuple(known.values())
 
     async def _wanted(self, name: str) -> InstalledModel:
         """An installed model by any of its names.
@@ -239,7 +245,7 @@ class OllamaModelRoutes:
         Raises:
             ModelNotFound: there is none.
         """
-        models = await self._library.installed()
+        models = await self._known()
         meant = meant_by(name, models, self._settings.current.aliases)
         for model in models:
             if model.id == meant:
