@@ -1,5 +1,6 @@
 """Takes tool calls out of an answer while it streams in."""
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ MAX_SECTION_CHARS = 4 * 1024 * 1024
 """A call longer than this is passed on as text."""
 MAX_CALLS = 256
 """More calls in one answer are passed on as text."""
+MAX_THOUGHT_CHARS = 64 * 1024
+"""The end of a thought in which calls are looked for when it never closed."""
+MAX_TRIES = 16
+"""Places in it where they may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,9 @@ class ToolParser:
     """
 
     def __init__(self, form: ToolFormat, tools: Sequence[Tool], make_id: Callable[[], str] = new_call_id) -> None:
-        self._reader = CallReader(form, ParameterTypes(tuple(tools)))
+        self._form = form
+        self._given = tuple(tools)
+        self._reader = CallReader(form, ParameterTypes(self._given))
         self._anywhere = tuple(trigger for trigger in form.triggers if not trigger.at_start)
         self._at_start = tuple(trigger for trigger in form.triggers if trigger.at_start)
         self._untried = list(self._at_start)
@@ -71,6 +78,21 @@ class ToolParser:
         """Give what was held back; the answer is at its end."""
         self._source.ended = True
         return self.feed("")
+
+    def calls_at_end(self, text: str) -> list[AnswerPiece]:
+        """The calls that a text ends with, each on a line of its own; for the end of an answer that had none."""
+        places = [
+            match.start(1)
+            for trigger in self._anywhere
+            for match in re.finditer(rf"(?:^|\n)[ \t]*({re.escape(trigger.text)})", text)
+        ]
+        for place in sorted(places)[-MAX_TRIES:]:
+            trial = ToolParser(self._form, self._given, self._make_id)
+            pieces = [*trial.feed(text[place:]), *trial.finish()]
+            if pieces and all(isinstance(piece, CallPiece) for piece in pieces):
+                self.n_calls = len(pieces)
+                return pieces
+        return []
 
     def _step(self, pieces: list[AnswerPiece]) -> bool:
         """Go on where the text stands; whether there is more to do."""
@@ -166,11 +188,16 @@ class ToolParser:
 
 
 class AnswerReader:
-    """Splits one answer into thought, text and calls; an `AnswerParser` that also gives calls."""
+    """Splits one answer into thought, text and calls; an `AnswerParser` that also gives calls.
+
+    Some models forget to close their thought before they call. A thought that ends with calls and nothing behind
+    them has made them.
+    """
 
     def __init__(self, parser: AnswerParser | None, tools: ToolParser | None) -> None:
         self._parser = parser
         self._tools = tools
+        self._thought = ""
 
     @property
     def reasoning_tokens(self) -> int:
@@ -200,13 +227,20 @@ class AnswerReader:
 
     def finish(self) -> list[AnswerPiece]:
         """Give what was held back; the answer is at its end."""
+        was_thinking = self.in_reasoning
         pieces = self._with_calls(self._parser.finish() if self._parser else [])
-        return pieces + (self._tools.finish() if self._tools else [])
+        if self._tools is None:
+            return pieces
+        if was_thinking and not self._tools.n_calls:
+            pieces += self._tools.calls_at_end(self._thought)
+        return pieces + self._tools.finish()
 
     def _with_calls(self, pieces: Sequence[Piece]) -> list[AnswerPiece]:
         if self._tools is None:
             return list(pieces)
         found: list[AnswerPiece] = []
         for kind, text in pieces:
+            if kind == "reasoning":
+                self._thought = (self._thought + text)[-MAX_THOUGHT_CHARS:]
             found += self._tools.feed(text) if kind == "content" else [(kind, text)]
         return found

@@ -247,6 +247,12 @@ class Front:
             if request.messages
             else (request.options)
         )
+        if prompt.media:
+            raise BadRequest(
+                f"The model {self._facts.name} cannot see pictures or hear sounds.",
+                hint="Load a vision model together with its projector.",
+                param="messages",
+            )
         live.dropped_turns = prompt.dropped_turns
         if request.messages is not None:
             is_continued = request.continue_last and bool(request.messages[-1].content)

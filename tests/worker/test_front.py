@@ -26,9 +26,12 @@ from runtime.messages.ipc import (
 from runtime.messages.shared import (
     AnswerShape,
     FinishReason,
+    MediaPart,
     Message,
     ModelFacts,
+    PicturePart,
     PositionLogprobs,
+    TextPart,
     Timings,
     TokenLogprob,
     Tool,
@@ -618,3 +621,11 @@ def test_call_behind_a_thought_when_the_answer_makes_it_then_all_three_parts_are
         ("tool_call", '{"city": "Rome"}'),
     ]
     thinking.front.close(WAIT_S)
+
+
+def test_picture_when_the_model_cannot_see_then_the_request_is_refused(desk: Desk) -> None:
+    message = Message("user", "Look", parts=(TextPart("Look"), PicturePart(MediaPart("image", b"x"))))
+    desk.front.handle(Generate("a", messages=(message,)))
+    (failed,) = desk.take()
+    assert isinstance(failed, Failed)
+    assert "cannot see" in failed.failure.message
