@@ -9,7 +9,8 @@ class AnswerPlan:
     """How an answer is led.
 
     Attributes:
-        grammar: GBNF with a rule `root`; "" leaves the text free.
+        grammar: GBNF; "" leaves the text free.
+        root: the rule of it an answer must match.
         triggers: the grammar holds from where one of these texts appears, and takes the text too; (text, whether it
             only counts at the start of the answer). Empty: from the start, behind the thought.
         thought_open, thought_close: the marks around a thought.
@@ -20,6 +21,7 @@ class AnswerPlan:
     """
 
     grammar: str = ""
+    root: str = "root"
     triggers: tuple[tuple[str, bool], ...] = ()
     thought_open: str = ""
     thought_close: str = ""

@@ -102,6 +102,11 @@ class SchemaWriter:
         self._n_schemas = 0
         self._depth = 0
 
+    @property
+    def bare_keys(self) -> bool:
+        """Whether names stand without quotes."""
+        return self.dialect.bare_keys
+
     def root(self) -> str:
         """The expression of the whole schema."""
         return self.guarded(lambda: self.value(self.schema))

@@ -46,8 +46,11 @@ class RuleSet:
         return known
 
     def text(self, root: str) -> str:
-        """The grammar whose root is this expression."""
-        lines = [f"root ::= {root}", *(f"{name} ::= {body}" for name, body in self._bodies.items())]
+        """The grammar whose root is this expression.
+
+        A name that was given up without a body refers to itself: it never ends, so nobody is led into it.
+        """
+        lines = [f"root ::= {root}", *(f"{name} ::= {body or name}" for name, body in self._bodies.items())]
         return "\n".join(lines) + "\n"
 
     def _check(self) -> None:

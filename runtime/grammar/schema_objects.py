@@ -1,6 +1,6 @@
 """Objects of a JSON schema: named properties in order, further ones, and how many there are."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from runtime.grammar.regex import read_pattern
 from runtime.grammar.rules import RuleSet, counted, either, literal
@@ -16,14 +16,28 @@ from runtime.grammar.schema_terms import (
 )
 from runtime.grammar.strings import JSON_STRING, any_character, pattern_string, pattern_takes
 
-if TYPE_CHECKING:
-    from runtime.grammar.json_schema import SchemaWriter
+
+class ValueWriter(Protocol):
+    """What writes the values, as an object needs it."""
+
+    rules: RuleSet
+    space: str
+
+    @property
+    def bare_keys(self) -> bool:
+        """Whether names stand without quotes."""
+
+    def possible(self, schema: object) -> str | None:
+        """The expression of a value, None when nothing fits."""
+
+    def key(self, name: str) -> str:
+        """A property's name as it is written."""
 
 
 class ObjectWriter:
     """Writes one object."""
 
-    def __init__(self, writer: "SchemaWriter", schema: Schema) -> None:
+    def __init__(self, writer: ValueWriter, schema: Schema) -> None:
         """Read its keywords.
 
         Raises:
@@ -141,7 +155,7 @@ class ObjectWriter:
         if schema.get("unevaluatedProperties") is False and further is None:
             further = False
         if further is None:
-            further = not properties(schema)
+            further = "properties" not in schema and "required" not in schema
         value = self._writer.possible(further)
         if value is None:
             return None
@@ -160,14 +174,14 @@ class ObjectWriter:
         written = self._writer.possible(value)
         if written is None:
             return None
-        if self._writer.dialect.bare_keys:
+        if self._writer.bare_keys:
             raise unsupported("patternProperties", "in this model's tool calls")
         keys = either(pattern_string(self._rules, JSON_STRING, node, 0, None) for node in nodes)
         return self._pair(self._rules.rule(keys), written)
 
     def _free_key(self) -> str:
         taken = [*properties(self._schema), *names(self._schema)]
-        bare = self._writer.dialect.bare_keys
+        bare = self._writer.bare_keys
         if "propertyNames" in self._schema:
             wanted = as_schema(self._schema["propertyNames"])
             if taken or bare:

@@ -18,6 +18,7 @@ _JSON_CHARACTER = (
     '[^"\\\\\\x00-\\x1F\\x7F] | "\\\\" (["\\\\/bfnrt] | "u" ([0-9abcefABCEF] ' + _HEX + "{3} | [dD] [0-7] "
     f'{_HEX}{{2}} | [dD] [89abAB] {_HEX}{{2}} "\\\\u" [dD] [c-fC-F] {_HEX}{{2}}))'
 )
+_PYTHON_CHARACTER = '[^"\\\\\\x00-\\x1F\\x7F] | "\\\\" ["\\\\nrt]'
 _SHORT_ESCAPES = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r", 0x22: '"', 0x5C: "\\"}
 
 
@@ -29,11 +30,13 @@ class StringForm:
         quote: what stands around it.
         escapes: JSON's escapes; without them it cannot contain `banned`.
         banned: characters that would end it.
+        is_python: of the escapes, only those that mean the same in Python.
     """
 
     quote: str = '"'
     escapes: bool = True
     banned: Ranges = ()
+    is_python: bool = False
 
 
 JSON_STRING = StringForm()
@@ -42,7 +45,7 @@ JSON_STRING = StringForm()
 def any_character(rules: RuleSet, form: StringForm) -> str:
     """Any one character of a string."""
     if form.escapes:
-        return rules.rule(_JSON_CHARACTER)
+        return rules.rule(_PYTHON_CHARACTER if form.is_python else _JSON_CHARACTER)
     return rules.rule(charset(_without(((0x09, 0x0A), (0x20, 0x7E), (0xA0, MAX_CODE_POINT)), form.banned)))
 
 

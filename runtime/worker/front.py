@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from runtime.chat.prompt import Prompt, with_stops
 from runtime.errors import BadRequest, BugFault, Busy, Failure, RuntimeFault, WorkerDied, to_failure
+from runtime.grammar.plan import plan_answer
 from runtime.messages.ipc import (
     Cancel,
     Count,
@@ -269,6 +270,7 @@ class Front:
                 options=replace(options, echo=False),
                 from_window=request.from_window,
                 save_points=prompt.save_points,
+                plan=plan_answer(request.shape, prompt.frame, options.sampling.grammar),
             ),
         )
 

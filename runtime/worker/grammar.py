@@ -209,24 +209,24 @@ class Grammars:
         self._vocab = vocab
         self._lock = threading.Lock()
         self._tree: TokenTree | None = None
-        self._known: OrderedDict[str, Automaton] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Automaton] = OrderedDict()
 
-    def walk(self, grammar: str) -> Walk:
+    def walk(self, grammar: str, root: str = "root") -> Walk:
         """A walk at the start of a grammar.
 
         Raises:
             BadRequest: the grammar does not parse or is too ambiguous to start.
         """
         with self._lock:
-            automaton = self._known.get(grammar)
+            automaton = self._known.get((grammar, root))
             if automaton is None:
-                program = read_gbnf(grammar, self._token_id)
+                program = read_gbnf(grammar, self._token_id, root=root)
                 if self._tree is None:
                     self._tree = TokenTree(self._vocab)
-                automaton = self._known[grammar] = Automaton(program, self._tree)
+                automaton = self._known[grammar, root] = Automaton(program, self._tree)
                 while len(self._known) > MAX_AUTOMATA:
                     self._known.popitem(last=False)
-            self._known.move_to_end(grammar)
+            self._known.move_to_end((grammar, root))
             return Walk(automaton, self._vocab)
 
     def _token_id(self, text: str) -> int | None:

@@ -125,7 +125,7 @@ class SamplerFactory:
         grammar = plan.grammar or own_grammar
         if not grammar and plan.is_free:
             return None
-        walk = self._grammars.walk(grammar) if grammar else None
+        walk = self._grammars.walk(grammar, plan.root) if grammar else None
         close = self._vocab.tokenize(plan.forced_close, add_special=False, parse_special=True)
         return Guide(plan, walk, self._vocab, tuple(close))
 
