@@ -101,8 +101,8 @@ class Size:
     METER_H: Final = 6
     QUANT_W: Final = 148
     QUALITY_W: Final = 190
-    BUTTON_W: Final = 116
-    NUMBER_W: Final = 104
+    BUTTON_W: Final = 104
+    NUMBER_W: Final = 100
     CHOICE_W: Final = 330
     DIALOG_W: Final = 520
     LABEL_W: Final = 168

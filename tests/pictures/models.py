@@ -363,7 +363,7 @@ class ModelShooter(Shooter):
     def plan(self, context: AppContext) -> None:
         """The load plan in its states."""
         models = self.host.library
-        known = {one.id: one for one in self.host.installed}
+        known = {one.id: one for one in library()}
         models.held = {"/admin/plan"}
         self.page.open_plan(known["qwen3-8b-q4_k_m"])
         self.state("m40-plan-waiting", 0.6)
@@ -435,7 +435,7 @@ class ModelShooter(Shooter):
     def others(self) -> None:
         """Folders, quantize, nodes, the account."""
         models = self.host.library
-        known = {one.id: one for one in self.host.installed}
+        known = {one.id: one for one in library()}
         models.folders = [
             main_folder(),
             ModelFolder("/mnt/big/llm", "folder", 212 * GB, 640 * GB, 11),

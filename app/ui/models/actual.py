@@ -42,6 +42,7 @@ class ActualCard(Card):
     def __init__(self, appearance: Appearance) -> None:
         super().__init__(tr("Planned against actual"))
         del appearance
+        self._record: LoadRecord | None = None
         self._when = label("", "muted")
         self.head.addWidget(self._when)
         self._holder = QWidget()
@@ -57,8 +58,9 @@ class ActualCard(Card):
     def show_record(self, record: LoadRecord | None) -> None:
         """Show the last load; nothing when there was none."""
         self.setVisible(record is not None and record.plan is not None)
-        if record is None or record.plan is None:
+        if record is None or record.plan is None or record == self._record:
             return
+        self._record = record
         self._when.setText(ago_words(record.at_s))
         clear_layout(self._grid)
         for at, title in enumerate((tr("Device"), tr("Part"), tr("Planned"), tr("Actual"), tr("Difference"))):

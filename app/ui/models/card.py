@@ -116,6 +116,7 @@ class ModelCard(QFrame):
         line = QHBoxLayout()
         line.setSpacing(Space.HAIR)
         self._icon = QLabel()
+        self._icon.setFixedSize(Size.ICON, Size.ICON)
         line.addWidget(self._icon)
         self._verdict = ElidedLabel("")
         line.addWidget(self._verdict, 1)
@@ -197,10 +198,13 @@ class ModelCard(QFrame):
     def show_plan(self, plan: MemoryPlan | None) -> None:
         """Show the verdict."""
         self._plan = plan
-        shown = plan is not None and not self.model.problem
-        self._icon.setVisible(shown)
-        self._verdict.setVisible(shown)
-        if plan is None:
+        judged = not self.model.problem and self.model.kind in ("chat", "embedding")
+        if not judged:
+            self._icon.hide()
+            self._verdict.hide()
+        if plan is None:  # its place is kept, so that nothing jumps when the verdict comes
+            self._verdict.setText(tr("Working out whether it fits…"))
+            set_tone(self._verdict, "muted")
             return
         look = verdict_look(plan.verdict)
         parts = [plan.sentence, speed_line(plan.speed) if can_load(plan) else ""]

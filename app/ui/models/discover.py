@@ -90,7 +90,7 @@ class DiscoverView(QWidget):
         area.column.addWidget(self._picks_note)
         area.column.addWidget(self._waiting_picks)
         area.column.addLayout(self._picks)
-        self._all = push_button("", self._show_all_picks)
+        self._all = push_button(tr("Show all"), self._show_all_picks)
         area.column.addWidget(self._all)
         area.column.addSpacing(Space.XS)
         area.column.addWidget(self._list_title)

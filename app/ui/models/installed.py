@@ -19,7 +19,7 @@ from app.ui.models.card import ModelCard
 from app.ui.models.import_dialog import ImportDialog
 from app.ui.models.words import tr
 from app.ui.pages.base import ScrolledColumn
-from app.ui.theme import Size, Space
+from app.ui.theme import Space
 from runtime.messages.api import InstalledModel
 from runtime.messages.library import Job, LibraryState
 from runtime.units import format_bytes
@@ -53,6 +53,8 @@ class InstalledView(QWidget):
         area = ScrolledColumn()
         outer.addWidget(area)
         area.column.addLayout(self._build_head())
+        self._summary = ElidedLabel("", "muted")
+        area.column.addWidget(self._summary)
         self._list = QVBoxLayout()
         self._list.setSpacing(Space.XS)
         area.column.addLayout(self._list)
@@ -73,8 +75,6 @@ class InstalledView(QWidget):
     def _build_head(self) -> QHBoxLayout:
         head = QHBoxLayout()
         head.setSpacing(Space.XS)
-        self._summary = ElidedLabel("", "muted")
-        head.addWidget(self._summary, 1)
         self._sort = QComboBox()
         self._sort.setAccessibleName(tr("Order of the models"))
         for name, text in zip(SORTS, (tr("Last used first"), tr("By name"), tr("Largest first")), strict=True):
@@ -85,9 +85,8 @@ class InstalledView(QWidget):
         self._filter.setPlaceholderText(tr("Filter"))
         self._filter.setAccessibleName(tr("Filter the models"))
         self._filter.setClearButtonEnabled(True)
-        self._filter.setMaximumWidth(Size.FIELD_W)
         self._filter.textChanged.connect(lambda _text: self._show_filtered())
-        head.addWidget(self._filter)
+        head.insertWidget(0, self._filter, 1)
         bring = TintedButton(self._appearance, "plus", tr("Import…"))
         bring.setToolTip(tr("Bring a GGUF file from this computer into the library"))
         bring.clicked.connect(lambda _checked=False: self.choose_import())
@@ -119,6 +118,7 @@ class InstalledView(QWidget):
         if self._room is not None:
             text = tr("{count}, {free} free").format(count=text, free=format_bytes(self._room.free_bytes))
         self._summary.setText(text if self._link.installed else "")
+        self._summary.setVisible(bool(self._link.installed))
 
     # --- the list
 

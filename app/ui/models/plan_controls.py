@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import msgspec
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.ui.appearance import Appearance
 from app.ui.chat.option_rows import OptionRow
 from app.ui.chat.option_specs import option_specs
 from app.ui.controls.fields import ChoiceField, IntField, SliderField
 from app.ui.controls.fold import Fold
-from app.ui.controls.labels import label
+from app.ui.controls.labels import ElidedLabel, label
 from app.ui.controls.switch import Switch
 from app.ui.models.words import context_words, tr
 from app.ui.pages.base import SettingRow
@@ -58,7 +58,7 @@ class NumberRow(QWidget):
         top.setSpacing(Space.XS)
         name = label(title, "strong")
         top.addWidget(name)
-        self._note = label("", "muted")
+        self._note = ElidedLabel("", "muted")
         top.addWidget(self._note, 1)
         self.automatic = QCheckBox(tr("Automatic"))
         self.automatic.setAccessibleName(tr("{name}: automatic").format(name=title))
@@ -189,13 +189,14 @@ class PlanControls(QWidget):
         row.addWidget(self.context, 3)
         right = QVBoxLayout()
         right.setSpacing(Size.FOCUS)
-        title = label(tr("Memory of the conversation"), "strong")
+        title = ElidedLabel(tr("Memory of the conversation"), "strong")
         title.setBuddy(self.cache)
         right.addWidget(title)
         self.cache.setAccessibleName(title.text())
         self.cache.setAccessibleDescription(self._cache_text())
         self.cache.setToolTip(self._cache_text())
-        self.cache.setMinimumWidth(Size.SIDE_MIN_W)
+        self.cache.setMinimumWidth(Size.FIELD_SMALL_W)
+        self.cache.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         right.addWidget(self.cache)
         row.addLayout(right, 2)
         return row

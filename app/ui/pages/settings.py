@@ -76,7 +76,7 @@ class SettingsPage(Page):
         inside.addWidget(show)
         data.column.addWidget(
             label(
-                tr("Chats, settings and models are kept here, and nowhere else. Nothing is sent anywhere."),
+                tr("Chats and settings are kept here, and nowhere else. Nothing you write is sent anywhere."),
                 "small",
                 wrap=True,
             )
