@@ -7,6 +7,7 @@ gets the text at the head of the first user turn; a model without a template get
 
 import datetime
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runtime.chat.abilities import Abilities, Row, find_abilities
@@ -44,6 +45,9 @@ CHATML_TEMPLATE = """\
 """
 """For models that bring none but whose vocabulary has ChatML's turn marks."""
 
+TRIAL_LIMIT_S = 5.0
+"""A template that is slow (or never ends) is tried out for this long at most; what was not found out is not used."""
+
 _PROBE_SYSTEM = "probe-of-the-system-turn"
 _PROBE_USER = "probe-of-the-user-turn"
 
@@ -77,6 +81,7 @@ class ChatTemplate:
         self._template = SandboxedTemplate(text)
         self._tokens: dict[str, TemplateValue] = {"bos_token": bos_token, "eos_token": eos_token}
         self._clock = clock
+        self._trial_ends_s = time.monotonic() + TRIAL_LIMIT_S
         self._knows_developer = "developer" in text
         self._knows_minimal = "minimal" in text
         self._tools_names = ("tools", "xml_tools") if "xml_tools" in text else ("tools",)
@@ -184,17 +189,20 @@ class ChatTemplate:
     def _content(self, text: str) -> TemplateValue:
         return [{"type": "text", "text": text}] if self._content_in_parts else text
 
-    def _probe(self, messages: Sequence[Message]) -> str:
+    def _try(self, render: Callable[[], str]) -> str:
+        """Render for trial; "" where the template refuses, or has taken too long already."""
+        if time.monotonic() > self._trial_ends_s:
+            return ""
         try:
-            return self.render(messages, now=self._clock(), add_generation_prompt=True)
+            return render()
         except TemplateRefused:
             return ""
 
+    def _probe(self, messages: Sequence[Message]) -> str:
+        return self._try(lambda: self.render(messages, now=self._clock(), add_generation_prompt=True))
+
     def _try_rows(self, rows: list[Row], ask: Ask) -> str:
-        try:
-            return self._generate(rows, self._clock(), ask.tools, ask.values, add_generation_prompt=True)
-        except TemplateRefused:
-            return ""
+        return self._try(lambda: self._generate(rows, self._clock(), ask.tools, ask.values, add_generation_prompt=True))
 
     def _try_answer(self, content: str, reasoning: str, calls: Calls) -> str:
         """Render an answer, as `runtime.chat.derive` asks."""
@@ -207,10 +215,7 @@ class ChatTemplate:
             Message(role="user", content=_PROBE_USER),
             Message(role="assistant", content=content, reasoning=reasoning, tool_calls=made),
         ]
-        try:
-            return self.render(messages, now=self._clock(), add_generation_prompt=False, ask=tools)
-        except TemplateRefused:
-            return ""
+        return self._try(lambda: self.render(messages, now=self._clock(), add_generation_prompt=False, ask=tools))
 
     def _derived_form(self) -> ToolFormat | None:
         if not self.abilities.shows_calls:

@@ -116,6 +116,8 @@ class CallReader:
     def _object(self, source: Source) -> Reading[list[ReadCall]]:
         value = parse_json((yield from source.json()))
         calls = [self._call_of(item) for item in (value if isinstance(value, list) else [value])]
+        if not calls:
+            raise Unreadable
         yield from self._close(source, self._form.call_close.rpartition("}")[2])
         return calls
 

@@ -1,8 +1,11 @@
 import datetime
 import json
+import time
 
 import pytest
 
+from runtime.chat import sandbox
+from runtime.chat import template as template_module
 from runtime.chat.ask import make_ask
 from runtime.chat.template import ChatTemplate
 from runtime.chat.tool_format import TaggedArguments
@@ -165,3 +168,13 @@ def test_template_with_tools_in_the_system_message_when_rendered_then_they_are_t
     template = make(text)
     assert template.abilities.system_tools
     assert '<|tool|>[{"name": "get_weather"' in render(template, TALK[1])
+
+
+def test_template_that_never_ends_when_tried_out_then_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "RENDER_LIMIT_S", 0.2)
+    monkeypatch.setattr(template_module, "TRIAL_LIMIT_S", 0.5)
+    started = time.monotonic()
+    template = make("{% set r = range(100000) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}")
+    assert time.monotonic() - started < 5
+    assert not template.abilities.shows_tools
+    assert template.form == PLAIN_FORM

@@ -1,7 +1,11 @@
 import json
 import random
+import time
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runtime.chat.tool_format import write_calls
 from runtime.chat.tool_parser import CallPiece, ToolParser
@@ -117,3 +121,40 @@ def test_specs_when_a_template_is_known_then_one_is_chosen_by_its_marks() -> Non
 def test_plain_form_when_read_then_is_that_of_hermes() -> None:
     hermes = next(spec for spec in load_tool_specs() if spec.name == "hermes")
     assert hermes.form == PLAIN_FORM
+
+
+def _words(spec: ToolSpec) -> list[str]:
+    form = spec.form
+    marks = [form.section_open, form.call_open, form.name_close, form.call_close, form.section_close]
+    marks += [trigger.text for trigger in form.triggers]
+    marks += [str(value) for value in msgspec.structs.asdict(form.arguments).values()]
+    halves = [mark[: len(mark) // 2] for mark in marks] + [mark[len(mark) // 2 :] for mark in marks]
+    pieces = ["search", "now", "query", '{"query": "x"}', '{"', "1", "null", "é", "\0", " ", "\n", *'"\\{}[]:,=()']
+    return [*filter(None, [*marks, *halves]), *pieces]
+
+
+@pytest.mark.parametrize("spec", load_tool_specs(), ids=lambda spec: spec.name)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_text_made_of_a_familys_marks_when_read_then_nothing_fails_and_cuts_do_not_matter(
+    spec: ToolSpec, data: st.DataObject
+) -> None:
+    words = data.draw(st.lists(st.sampled_from(_words(spec)), max_size=24))
+    text = "".join(words)
+    whole = parse(spec, [text])
+    assert parse(spec, words) == whole
+    assert parse(spec, list(text)) == whole
+    if not whole[1]:
+        assert whole[0] == text
+
+
+@pytest.mark.parametrize("spec", load_tool_specs(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("deep", ["[", '{"a":', "{a:", "(", "\\", '"', "<"])
+def test_endless_nesting_when_read_then_is_text_after_a_bounded_time(spec: ToolSpec, deep: str) -> None:
+    trigger = spec.form.triggers[0]
+    text = trigger.text + trigger.then.replace("{index}", "0") + "search" + spec.form.name_close + deep * 20_000
+    started = time.monotonic()
+    content, calls = parse(spec, [text[i : i + 1000] for i in range(0, len(text), 1000)])
+    assert time.monotonic() - started < 10
+    assert not calls
+    assert content == text
