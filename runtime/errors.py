@@ -11,7 +11,8 @@
     │   ├── NotAllowed              403  Host, Origin or switch forbid it
     │   ├── ModelNotFound           404  no model of that name is on disk
     │   ├── NoSuchRoute             404
-    │   ├── ResponseNotFound        404  an answer to go on with is not kept (any more)
+    │   ├── ResponseNotFound        404  an answer or an item of one is not kept (any more)
+    │   │   └── PreviousNotFound    400  ... which a request would go on with
     │   ├── PayloadTooLarge         413
     │   └── Busy                    429  the queue is full; says when to come back
     ├── WorldFault                  the machine or a file was not as needed (5xx)
@@ -129,10 +130,17 @@ class NoSuchRoute(CallerFault):
 
 
 class ResponseNotFound(CallerFault):
-    """An earlier answer that a request goes on with, or an item of one, is not kept. Details: `param`."""
+    """An earlier answer, or an item of one, is not kept. Details: `param`."""
 
     status = 404
     code = "response_not_found"
+
+
+class PreviousNotFound(ResponseNotFound):
+    """The answer that a request goes on with is not kept; OpenAI's clients know this code. Details: `param`."""
+
+    status = 400
+    code = "previous_response_not_found"
 
 
 class PayloadTooLarge(CallerFault):

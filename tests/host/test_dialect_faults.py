@@ -1,4 +1,4 @@
-"""Broken bodies at every route of Anthropic's, Ollama's and llama-server's dialects: a clean 4xx in its shape."""
+"""Broken bodies at every route of every dialect: a clean 4xx in its shape."""
 
 import json
 from typing import Any
@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from tests.host.conftest import RunningHost
 
 ROUTES = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/responses/input_tokens",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/api/chat",
@@ -65,7 +70,7 @@ def test_when_the_body_is_no_object_then_it_is_a_clean_error(host: RunningHost, 
         check(host, path, body)
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/api/chat"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/api/chat"])
 def test_when_arguments_and_schemas_are_deep_then_it_is_a_clean_error(host: RunningHost, path: str) -> None:
     deep = '{"a":' * 900 + "1" + "}" * 900
     tool = f'{{"type":"custom","name":"x","input_schema":{deep},"function":{{"name":"x","parameters":{deep}}}}}'

@@ -284,6 +284,14 @@ def test_when_legacy_completion_is_asked_then_text_and_logprobs_come(client: ope
     assert (told.top_logprobs or [])[0] == {"Hi": -0.25, "bytes:\\xf0\\x9f": -1.5}
 
 
+def test_when_a_suffix_is_given_then_the_model_fills_in(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model=MODEL, prompt=["ab", "c"], suffix="x")
+    assert [choice.text for choice in answer.choices] == [
+        f"echo: tokens {tuple(b'ab')}",
+        f"echo: tokens {tuple(b'c')}",
+    ]
+
+
 def test_when_several_prompts_are_given_then_choices_are_in_order(client: openai.OpenAI) -> None:
     answer = client.completions.create(model=MODEL, prompt=["one", "say 2", "three"], n=2)
     assert [choice.index for choice in answer.choices] == list(range(6))
@@ -342,8 +350,13 @@ def test_when_embeddings_are_asked_then_official_client_reads_base64(client: ope
     raw = client.embeddings.with_raw_response.create(model=MODEL, input="abc", encoding_format="base64")
     encoded = raw.http_response.json()["data"][0]["embedding"]
     assert struct.unpack("<4f", base64.b64decode(encoded)) == (3.0, 0.0, 0.5, -1.0)
+    for form in ("float", "base64"):
+        raw = client.embeddings.with_raw_response.create(model=MODEL, input="abc", dimensions=3, encoding_format=form)
+        told = raw.http_response.json()["data"][0]["embedding"]
+        cut = told if form == "float" else struct.unpack("<3f", base64.b64decode(told))
+        assert cut == pytest.approx([0.98639, 0.0, 0.16440], abs=1e-4)
     with pytest.raises(openai.BadRequestError, match="vectors have 4"):
-        client.embeddings.create(model=MODEL, input="abc", dimensions=3)
+        client.embeddings.create(model=MODEL, input="abc", dimensions=5)
 
 
 def test_when_models_are_listed_then_loaded_ones_come_first(client: openai.OpenAI) -> None:
@@ -539,7 +552,8 @@ def test_when_endless_body_comes_then_it_is_cut_off(host: RunningHost) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"prompt": "x", "suffix": "y"}, "`suffix`"),
+        ({"prompt": "x", "suffix": "y", "echo": True}, "`suffix` needs prompts that are text"),
+        ({"prompt": [1, 2], "suffix": "y"}, "`suffix` needs prompts that are text"),
         ({"prompt": "x", "best_of": 3}, "`best_of`"),
         ({}, "`prompt` is missing"),
         ({"prompt": []}, "`prompt` is empty"),

@@ -293,7 +293,7 @@ def test_when_items_are_referred_to_then_they_stand_for_themselves(client: opena
     told = described(client, input=[*references, {"role": "user", "content": "describe"}])
     assert told["messages"][0]["reasoning"] == "Which?"
     assert [call["name"] for call in told["messages"][0]["tool_calls"]] == ["weather", "clock"]
-    with pytest.raises(openai.NotFoundError, match="The item 'msg_none' is not kept"):
+    with pytest.raises(openai.NotFoundError, match="Item with id 'msg_none' not found"):
         client.responses.create(model=MODEL, input=[{"type": "item_reference", "id": "msg_none"}])
 
 
@@ -315,9 +315,9 @@ def test_when_kept_then_it_can_be_read_and_deleted(client: openai.OpenAI) -> Non
     client.responses.delete(answer.id)
     with pytest.raises(openai.NotFoundError, match="is not kept"):
         client.responses.retrieve(answer.id)
-    with pytest.raises(openai.NotFoundError) as raised:
+    with pytest.raises(openai.BadRequestError, match=r"Previous response with id 'resp_.*' not found") as raised:
         client.responses.create(model=MODEL, input="x", previous_response_id=answer.id)
-    assert (raised.value.param, raised.value.code) == ("previous_response_id", "response_not_found")
+    assert (raised.value.param, raised.value.code) == ("previous_response_id", "previous_response_not_found")
     with pytest.raises(openai.NotFoundError):
         client.responses.delete(answer.id)
 
@@ -366,6 +366,18 @@ def test_when_stream_is_closed_then_the_worker_is_idle_again(client: openai.Open
         return int(status["engine"].get("active", 0)) == 0
 
     host.until(is_idle)
+
+
+def test_when_cancelled_from_the_table_then_the_answer_says_so(client: openai.OpenAI, host: RunningHost) -> None:
+    stream = client.responses.create(model=MODEL, input="slowly 100000", stream=True)
+    events: list[Any] = [next(stream)]
+    running = [row for row in host.private.get("/admin/requests").json() if row["state"] == "generating"]
+    for row in running:
+        host.private.post("/admin/requests/cancel", json={"request_id": row["request_id"]}).raise_for_status()
+    events.extend(stream)
+    assert events[-1].type == "response.incomplete"
+    assert events[-1].response.status == "cancelled"
+    assert events[-1].response.output[0].status == "incomplete"
 
 
 def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:

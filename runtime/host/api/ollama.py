@@ -26,7 +26,6 @@ from runtime.host.api.ollama_answer import (
     line,
     nanoseconds,
     ollama_error,
-    vector,
 )
 from runtime.host.api.ollama_names import meant_by
 from runtime.host.api.ollama_request import (
@@ -38,6 +37,7 @@ from runtime.host.api.ollama_request import (
     generate_ask,
 )
 from runtime.host.api.openai import client_of
+from runtime.host.api.vectors import vector
 from runtime.host.desk import Ask, Desk, Ticket
 from runtime.host.settings import SettingsFile
 from runtime.host.supervisor import Lease, Supervisor

@@ -1,9 +1,6 @@
 """Ollama's answer shapes: what the worker says in, JSON lines out. Durations are nanoseconds."""
 
 import datetime
-import math
-import sys
-from array import array
 from typing import Any
 
 import msgspec
@@ -235,19 +232,6 @@ def figures_of(finished: Finished, total_s: float, load_s: float) -> OllamaFigur
         eval_count=usage.completion_tokens,
         eval_duration=nanoseconds(timings.generation_s),
     )
-
-
-def vector(raw: bytes, dimensions: int | None) -> list[float]:
-    """Numbers of a vector; the first `dimensions` of them scaled to length 1 again."""
-    values = array("f", raw)
-    if sys.byteorder == "big":
-        values.byteswap()
-    numbers = values.tolist()
-    if dimensions is None or dimensions >= len(numbers):
-        return numbers
-    kept = numbers[:dimensions]
-    length = math.sqrt(math.fsum(number * number for number in kept))
-    return [number / length for number in kept] if length > 0 else kept
 
 
 def _logprob(position: PositionLogprobs) -> OllamaLogprob:

@@ -1,9 +1,6 @@
 """OpenAI's routes: models, chat completions, completions, embeddings."""
 
-import base64
 import contextlib
-import sys
-from array import array
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -12,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from runtime.errors import BadRequest, ModelNotFound, RuntimeFault
-from runtime.host.api.answering import check_media
+from runtime.host.api.answering import check_media, infill_tokens
 from runtime.host.api.http import (
     COMMENT,
     KEEP_ALIVE_S,
@@ -36,17 +33,18 @@ from runtime.host.api.openai_answer import (
     usage_shape,
 )
 from runtime.host.api.openai_request import ChatAsk, CompletionAsk, chat_ask, completion_ask, embedding_ask
+from runtime.host.api.vectors import vector, vector_base64
 from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import InstalledModel
-from runtime.messages.ipc import Delta, Embed, Embedded, Finished, Generate
+from runtime.messages.ipc import Delta, Embed, Embedded, Finished, Generate, InfillPrompt
 
 CHAT_ROUTE = "/v1/chat/completions"
 TEXT_ROUTE = "/v1/completions"
 EMBEDDING_ROUTE = "/v1/embeddings"
 
-BuildParts = Callable[[Lease, str], list[Generate]]
-"""The parts of a request with its id, once it is known which model will answer."""
+BuildParts = Callable[[Lease, Ticket], Awaitable[list[Generate]]]
+"""The parts of a request, once it is known which model will answer."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,11 +142,11 @@ class OpenAiRoutes:
         """POST /v1/chat/completions."""
         ask = chat_ask(decode_json(await read_body(request)))
 
-        def build(lease: Lease, request_id: str) -> list[Generate]:
+        async def build(lease: Lease, ticket: Ticket) -> list[Generate]:
             check_media(lease, ask.messages)
             return [
                 Generate(
-                    request_id,
+                    ticket.request_id,
                     messages=ask.messages,
                     options=ask.options,
                     continue_last=ask.continue_last,
@@ -162,13 +160,18 @@ class OpenAiRoutes:
         """POST /v1/completions."""
         ask = completion_ask(decode_json(await read_body(request)))
 
-        def build(_lease: Lease, request_id: str) -> list[Generate]:
-            return [
-                Generate(f"{request_id}.{index}", prompt=prompt, options=ask.options)
-                if isinstance(prompt, str)
-                else Generate(f"{request_id}.{index}", prompt_tokens=prompt, options=ask.options)
-                for index, prompt in enumerate(ask.prompts)
-            ]
+        async def build(lease: Lease, ticket: Ticket) -> list[Generate]:
+            parts = []
+            for index, prompt in enumerate(ask.prompts):
+                part_id = f"{ticket.request_id}.{index}"
+                if ask.suffix and isinstance(prompt, str):
+                    wanted = InfillPrompt(f"{part_id}.prompt", prompt, ask.suffix)
+                    prompt = await infill_tokens(ticket, lease, wanted)  # noqa: PLW2901 - the same prompt, as tokens
+                if isinstance(prompt, str):
+                    parts.append(Generate(part_id, prompt=prompt, options=ask.options))
+                else:
+                    parts.append(Generate(part_id, prompt_tokens=prompt, options=ask.options))
+            return parts
 
         return self._answer(TEXT_ROUTE, request, ask, build)
 
@@ -188,7 +191,7 @@ class OpenAiRoutes:
     ) -> ChatCompletion | TextCompletion:
         finished: dict[int, Finished] = {}
         async with self._desk.lease(ticket) as lease:
-            parts = build(lease, ticket.request_id)
+            parts = await build(lease, ticket)
             place = {part.request_id: index * ask.options.n for index, part in enumerate(parts)}
             gathered = [Gathered() for _ in range(len(parts) * ask.options.n)]
             ticket.send(lease, parts)
@@ -218,7 +221,7 @@ class OpenAiRoutes:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 lease = await with_comments(stack.enter_async_context(self._desk.lease(ticket)), stream)
-                parts = build(lease, ticket.request_id)
+                parts = await build(lease, ticket)
                 ticket.send(lease, parts)
                 await self._stream_parts(ticket, ask, parts, stream)
         except RuntimeFault as error:
@@ -270,14 +273,15 @@ class OpenAiRoutes:
                 if not isinstance(message, Embedded):
                     raise TypeError(f"a worker answered an embedding with {type(message).__name__}")
                 n_embd = len(message.vectors[0]) // 4
-                if ask.dimensions not in (None, n_embd):
+                if ask.dimensions is not None and ask.dimensions > n_embd:
                     raise BadRequest(
                         f"`dimensions` is {ask.dimensions}; this model's vectors have {n_embd}.",
-                        hint="Leave it out.",
+                        hint="Ask for fewer, or leave it out.",
                         param="dimensions",
                     )
+                form = vector_base64 if ask.as_base64 else vector
                 data = tuple(
-                    Embedding("embedding", index, _vector(raw, as_base64=ask.as_base64))
+                    Embedding("embedding", index, form(raw, ask.dimensions))
                     for index, raw in enumerate(message.vectors)
                 )
                 answer = EmbeddingList("list", ticket.model, data, usage_shape(message.usage))
@@ -298,15 +302,6 @@ def _closings(chunks: Chunks, message: Finished, first: int, finished: Sequence[
 def client_of(request: Request) -> str:
     """Who asks, for the table: the peer's address."""
     return request.client.host if request.client is not None else ""
-
-
-def _vector(raw: bytes, *, as_base64: bool) -> str | list[float]:
-    if as_base64:
-        return base64.b64encode(raw).decode()
-    values = array("f", raw)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tolist()
 
 
 async def _send(response: Response, request: Request, send: Send) -> None:

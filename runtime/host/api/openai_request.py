@@ -105,11 +105,12 @@ class ChatBody(_Common, frozen=True, forbid_unknown_fields=False):
 
 
 class CompletionBody(_Common, frozen=True, forbid_unknown_fields=False):
-    """POST /v1/completions."""
+    """POST /v1/completions. With a `suffix`, a code model fills in what stands between."""
 
     prompt: str | list[str | int | list[int]] = ""
     logprobs: int | None = None
     echo: bool = False
+    suffix: str = ""
 
 
 class EmbeddingBody(msgspec.Struct, frozen=True):
@@ -118,7 +119,7 @@ class EmbeddingBody(msgspec.Struct, frozen=True):
     input: str | list[str | int | list[int]]
     model: ModelName = ""
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
+    dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class ChatAsk(msgspec.Struct, frozen=True):
@@ -138,6 +139,7 @@ class CompletionAsk(msgspec.Struct, frozen=True):
 
     model: str
     prompts: tuple[str | tuple[int, ...], ...]
+    suffix: str
     options: GenerateOptions
     stream: bool
     include_usage: bool
@@ -197,8 +199,6 @@ def completion_ask(raw: Raw) -> CompletionAsk:
     """
     raw = _without_nulls(raw)
     _refuse_fields(raw)
-    if raw.get("suffix"):
-        raise BadRequest("`suffix` (fill in the middle) is not supported.", hint="Leave it out.", param="suffix")
     best_of = raw.get("best_of", 1)
     if best_of not in (1, raw.get("n", 1)):
         raise BadRequest("`best_of` other than `n` is not supported.", hint="Leave it out.", param="best_of")
@@ -214,7 +214,11 @@ def completion_ask(raw: Raw) -> CompletionAsk:
             param="logprobs",
         )
     options = _options(body, logprobs=wants_logprobs, top_logprobs=body.logprobs or 0, echo=body.echo)
-    return CompletionAsk(body.model, prompts, options, body.stream, body.stream_options.include_usage)
+    if body.suffix and (body.echo or not all(isinstance(prompt, str) for prompt in prompts)):
+        raise BadRequest(
+            "`suffix` needs prompts that are text, without `echo`.", hint="Send text alone.", param="suffix"
+        )
+    return CompletionAsk(body.model, prompts, body.suffix, options, body.stream, body.stream_options.include_usage)
 
 
 def embedding_ask(raw: Raw) -> EmbeddingAsk:

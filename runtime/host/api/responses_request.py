@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
-from runtime.errors import BadRequest, ResponseNotFound
+from runtime.errors import BadRequest, PreviousNotFound, ResponseNotFound
 from runtime.host.api.body import Raw, seed_of, typed, without_nulls
 from runtime.host.api.media import check_count, picture_of_url, sound_of_base64, with_pictures
 from runtime.host.api.openai_shape import (
@@ -166,7 +166,7 @@ def responses_ask(raw: Raw, known: Known) -> ResponsesAsk:
 
     Raises:
         BadRequest: names the field, and says what it should be; `PayloadTooLarge` for a picture.
-        ResponseNotFound: the answer it goes on with is not kept.
+        ResponseNotFound: the answer it goes on with, or an item that it refers to, is not kept.
     """
     body = _body(raw)
     history = _history(body, known)
@@ -260,8 +260,8 @@ def _history(body: ResponsesBody, known: Known) -> tuple[Message, ...]:
     if body.previous_response_id:
         found = known.conversation(body.previous_response_id)
         if found is None:
-            raise ResponseNotFound(
-                f"The response {body.previous_response_id!r} is not kept (any more).",
+            raise PreviousNotFound(  # clients also look for OpenAI's own words
+                f"Previous response with id {body.previous_response_id!r} not found: it is not kept (any more).",
                 hint="Send the whole conversation as `input`.",
                 param="previous_response_id",
             )
@@ -304,7 +304,7 @@ def _add(turns: Turns, item: _Item, where: str, known: Known) -> None:
         found = known.item(item.id or "")
         if found is None:
             raise ResponseNotFound(
-                f"The item {item.id!r} is not kept (any more).",
+                f"Item with id {item.id!r} not found: it is not kept (any more).",
                 hint="Send the item itself.",
                 param=f"{where}.id",
             )
