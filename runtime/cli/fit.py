@@ -1,6 +1,7 @@
 """`deskside fit`: whether a model would run here, where its parts go, how fast it would be, and why."""
 
 import argparse
+from collections import Counter
 
 import msgspec
 
@@ -141,6 +142,7 @@ def _show_budgets(budgets: tuple[DeviceBudget, ...], terminal: Terminal) -> None
 def show_verdicts(page: HubModel, verdicts: Verdicts, terminal: Terminal) -> None:
     """One line a file, the recommended one with a star and its reason."""
     by_name: dict[str, HubFile] = {file.name: file for file in page.files}
+    how_often = Counter(file.quantization for file in page.files)
     head = ("", "QUANTIZATION", "SIZE", "BITS", "QUALITY", "HERE", "SPEED")
     rows = []
     for row in verdicts.rows:
@@ -148,7 +150,9 @@ def show_verdicts(page: HubModel, verdicts: Verdicts, terminal: Terminal) -> Non
         rows.append(
             (
                 "*" if row.recommended else "",
-                neutralise((file.quantization if file else "") or row.name),
+                neutralise(
+                    file.quantization if file and how_often[file.quantization] == 1 and file.quantization else row.name
+                ),
                 format_bytes(file.size_bytes if file else None),
                 f"{file.bits_per_weight:.1f}" if file and file.bits_per_weight else "-",
                 file.quality.replace("_", " ") if file else "-",

@@ -20,6 +20,10 @@ from runtime.options import LoadOptions
 
 MAX_ROUNDS = 12
 """Layouts measured for one plan at most; one or two are usual. A dry run takes 0.05 to 1 s."""
+MAX_PROBED_CELLS = 1 << 24
+"""Cells of a cache that llama.cpp is asked about at most. A dry run allocates no cache, yet its list of cells, some 50
+bytes each: for a context of two thousand million tokens that alone would take all memory."""
+
 CAREFUL_AFTER = 3
 """Rounds without a layout that fits, after which only the worst that was measured is believed."""
 
@@ -38,6 +42,8 @@ def plan(inputs: PlanInputs) -> PlanSteps:
         return planner.result(choice, "formula")
     best: Choice | None = None
     for count in range(MAX_ROUNDS):
+        if any(ask.resolved.n_cells > MAX_PROBED_CELLS for ask in planner.asks(choice)):
+            return planner.result(best or choice, "dry_run" if best else "formula")
         for ask in planner.asks(choice):
             answer = yield ask
             if isinstance(answer, Failure) and _is_about_the_model(answer):
@@ -67,6 +73,18 @@ def _is_about_the_model(failure: Failure) -> bool:
     """Whether llama.cpp refused the file itself, not the probe or the machine."""
     kind = KINDS.get(failure.kind)
     return kind is not None and issubclass(kind, ModelLoadFailed) and not issubclass(kind, NotEnoughMemory)
+
+
+def unsupported(made: MemoryPlan, failure: Failure) -> MemoryPlan:
+    """This plan, of a file that turned out impossible to load."""
+    return replace(
+        made,
+        verdict="unsupported",
+        sentence=f"Not supported: {failure.message}",
+        reason="",
+        speed=None,
+        problem=f"{failure.message} {failure.hint}".strip(),
+    )
 
 
 class _Planner:
@@ -121,14 +139,7 @@ class _Planner:
 
     def unsupported(self, choice: Choice, failure: Failure) -> MemoryPlan:
         """The plan of a file that the built-in llama.cpp refuses."""
-        return replace(
-            self.result(choice, "formula"),
-            verdict="unsupported",
-            sentence=f"Not supported: {failure.message}",
-            reason="",
-            speed=None,
-            problem=f"{failure.message} {failure.hint}".strip(),
-        )
+        return unsupported(self.result(choice, "formula"), failure)
 
     def _outcome(self, choice: Choice) -> Outcome:
         measured = self._figures.measured("model", choice.resolved)

@@ -7,13 +7,13 @@ one file and layout is kept, so moving a slider back costs nothing.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
-from runtime.errors import BadRequest, Failure, RuntimeFault, to_failure
+from runtime.errors import BadRequest, Failure, ModelLoadFailed, RuntimeFault, to_failure
 from runtime.fit.inputs import Ask, PlanInputs, PlanSteps
 from runtime.gguf.architecture import ModelShape, scaled_to
 from runtime.host.machine import MachineView
@@ -33,6 +33,9 @@ MAX_MEASURED = 512
 
 MAX_ROWS = 100
 """Quantizations of one repository that are judged; the rest is left out."""
+
+MAX_HEADERS = 4
+"""Files of one repository whose headers are tried, should those before be broken."""
 
 
 class DryRunner(Protocol):
@@ -139,15 +142,16 @@ class PlannerService:
     async def verdicts(self, request: VerdictRequest) -> Verdicts:
         """Judge every quantization of a repository: one header is fetched, the others are scaled from it.
 
+        A file whose header turns out broken is told so in its row, and another's is taken.
+
         Raises:
-            RuntimeFault: as the hub answered, or the header cannot be read.
+            RuntimeFault: as the hub answered, or no header can be read.
         """
         page = await self._hub.page(HubModelRequest(request.repo, request.revision))
         files = [file for file in page.files if not file.is_projector][:MAX_ROWS]
         if not files:
             raise BadRequest(f"{request.repo} has no GGUF model.", hint="Choose another repository.", param="repo")
-        middle = files[len(files) // 2]
-        subject = await self._subjects.remote(await self._hub.fetch(request.repo, middle.name, page.commit))
+        subject, broken = await self._first_readable(request.repo, files, page.commit)
         inputs = PlanInputs(
             model="",
             shape=subject.shape,
@@ -160,7 +164,20 @@ class PlannerService:
             history=await self._history.samples(),
             exact=False,
         )
-        return await asyncio.to_thread(_judged, request, files, inputs, subject)
+        return await asyncio.to_thread(_judged, request, files, inputs, subject, broken)
+
+    async def _first_readable(
+        self, repo: str, files: Sequence[HubFile], commit: str
+    ) -> tuple[Subject, dict[str, ModelLoadFailed]]:
+        """A file with a whole header, from the middle of the list outwards, and what is wrong with those before it."""
+        broken: dict[str, ModelLoadFailed] = {}
+        middle = len(files) // 2
+        for file in sorted(files, key=lambda one: abs(files.index(one) - middle))[:MAX_HEADERS]:
+            try:
+                return await self._subjects.remote(await self._hub.fetch(repo, file.name, commit)), broken
+            except ModelLoadFailed as error:
+                broken[file.name] = error
+        raise next(iter(broken.values()))
 
     # --- one plan -----------------------------------------------------------------------------------------
 
@@ -281,8 +298,15 @@ def without_staying(machine: Machine, staying: Sequence[Holding]) -> Machine:
     )
 
 
-def _judged(request: VerdictRequest, files: Sequence[HubFile], inputs: PlanInputs, subject: Subject) -> Verdicts:
+def _judged(
+    request: VerdictRequest,
+    files: Sequence[HubFile],
+    inputs: PlanInputs,
+    subject: Subject,
+    broken: Mapping[str, ModelLoadFailed],
+) -> Verdicts:
     """Every file by formula, from the shape of the one whose header is here."""
+    from runtime.fit.planner import unsupported
     from runtime.fit.quant_choice import Candidate, recommend
 
     plans: list[tuple[HubFile, MemoryPlan]] = []
@@ -290,6 +314,8 @@ def _judged(request: VerdictRequest, files: Sequence[HubFile], inputs: PlanInput
         is_the_one = file.size_bytes == subject.shape.size_bytes
         shape = subject.shape if is_the_one else scaled_to(subject.shape, file.size_bytes)
         made = _by_formula(replace(inputs, model=f"{request.repo}/{file.name}", shape=shape))
+        if (error := broken.get(file.name)) is not None:
+            made = unsupported(made, to_failure(error))
         plans.append((file, msgspec.structs.replace(made, made_s=now())))
     candidates = [Candidate(file.name, file.quantization, file.size_bytes, made) for file, made in plans]
     choice = recommend(candidates, n_ctx_train=subject.shape.n_ctx_train)

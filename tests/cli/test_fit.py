@@ -134,6 +134,15 @@ def test_when_files_are_judged_then_the_recommended_one_has_a_star_and_its_reaso
     assert "The rule." in lines
 
 
+def test_when_files_share_a_quantization_then_they_are_told_apart_by_name() -> None:
+    files = tuple(HubFile(name, (name,), (GB,), ("",), "Q4_0", GB) for name in ("a/m-Q4_0.gguf", "b/m-Q4_0.gguf"))
+    page = HubModel(HubEntry("o/r", "r", "o"), "c" * 40, files)
+    verdicts = Verdicts("o/r", tuple(QuantVerdict(file.name, plan()) for file in files), rule="The rule.")
+    shown = printed(show_verdicts, page, verdicts)
+    assert "a/m-Q4_0.gguf" in shown
+    assert "b/m-Q4_0.gguf" in shown
+
+
 def test_when_a_repository_has_no_model_files_then_that_is_said() -> None:
     text = printed(show_verdicts, HubModel(HubEntry("o/r", "r", "o"), "", ()), Verdicts("o/r", (), ""))
     assert "no GGUF" in text

@@ -421,6 +421,15 @@ def test_when_llama_cpp_does_not_know_the_model_then_it_is_unsupported(shape: Sh
     assert made.problem == "This kind is not known. A newer Deskside may know it."
 
 
+def test_when_a_context_is_absurdly_long_then_llama_is_not_asked_to_list_its_cells(shape: Shape) -> None:
+    inputs = PlanInputs("m", shape("llama-8b"), LoadOptions(n_ctx=2**31 - 1), machine(ram_gib=32))
+    llama = FakeLlama(inputs)
+    made = run_plan(inputs, llama)
+    assert (made.verdict, made.method) == ("too_large", "formula")
+    assert not llama.asked
+    assert "fits" in made.problem
+
+
 def test_when_a_draft_is_measured_then_both_files_are_asked_for(shape: Shape) -> None:
     inputs = PlanInputs("m", shape("llama-8b"), LoadOptions(), CARD_24, draft=shape("llama-1b"))
     llama = FakeLlama(inputs)

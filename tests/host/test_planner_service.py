@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from runtime.errors import BadRequest, HubNotFound, ModelLoadFailed, ModelNotFound, NotGguf, UnknownArchitecture
+from runtime.errors import (
+    BadRequest,
+    FileTruncated,
+    HubNotFound,
+    ModelLoadFailed,
+    ModelNotFound,
+    NotGguf,
+    UnknownArchitecture,
+)
 from runtime.fit.inputs import PlanInputs
 from runtime.fit.planner import plan_by_formula
 from runtime.gguf.parts import read_shape
@@ -56,6 +64,7 @@ class Rig:
         self.probe = FakeProbe()
         self.holdings: list[Holding] = []
         self.fetched: list[str] = []
+        self.broken: set[str] = set()
         self.page = HubModel(HubEntry("a/b", "b", "a"), "c0ffee", ())
         self.models = {
             name: InstalledModel(name, name, str(write_transformer(folder / f"{name}.gguf")), 1000)
@@ -99,6 +108,8 @@ class Rig:
         found = next((one for one in self.page.files if one.name == file), None)
         if found is None:
             raise HubNotFound("No such file.")
+        if file in self.broken:
+            raise FileTruncated(f"{file} ends inside its own header.", hint="Take another.")
         return FakeRemote(self.page, found, (Path(self.models["one"].path),), None, 77)
 
 
@@ -231,6 +242,28 @@ def test_when_a_repository_is_judged_then_one_header_is_fetched_and_one_row_reco
         assert verdicts.rows[0].plan.model == "a/b/b-Q8_0"
         rig.page = HubModel(HubEntry("a/b", "b", "a"), "c0ffee", ())
         with pytest.raises(BadRequest, match="no GGUF"):
+            await rig.service.verdicts(VerdictRequest("a/b"))
+
+    run(tmp_path, work)
+
+
+def test_when_one_file_of_a_repository_is_broken_then_the_others_are_judged_all_the_same(tmp_path: Path) -> None:
+    async def work(rig: Rig) -> None:
+        size = rig.size_of("one")
+        rig.page = HubModel(
+            HubEntry("a/b", "b", "a"),
+            "c0ffee",
+            tuple(HubFile(name, (f"{name}.gguf",), (size,), ("",), name, size) for name in ("Q8_0", "Q4_K_M", "Q2_K")),
+        )
+        rig.broken = {"Q4_K_M"}
+        rows = {row.name: row for row in (await rig.service.verdicts(VerdictRequest("a/b"))).rows}
+        assert rows["Q4_K_M"].plan.verdict == "unsupported"
+        assert rows["Q4_K_M"].plan.problem == "Q4_K_M ends inside its own header. Take another."
+        assert rows["Q8_0"].plan.verdict == rows["Q2_K"].plan.verdict == "cpu"
+        assert [row.recommended for row in rows.values()].count(True) == 1
+        assert not rows["Q4_K_M"].recommended
+        rig.broken = set(rows)
+        with pytest.raises(FileTruncated, match="Q4_K_M ends"):
             await rig.service.verdicts(VerdictRequest("a/b"))
 
     run(tmp_path, work)

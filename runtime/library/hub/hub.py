@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -215,7 +215,11 @@ class Hub:
         named = [found for found in model.files if found.quantization.lower() == file.lower()]
         if len(named) == 1:
             return model, named[0]
-        listed = ", ".join(found.quantization or found.name for found in model.files[:12])
+        how_often = Counter(found.quantization for found in model.files)
+        listed = ", ".join(
+            found.quantization if found.quantization and how_often[found.quantization] == 1 else found.name
+            for found in model.files[:12]
+        )
         raise HubNotFound(
             f"{repo} has no model file {file[:200]!r}.",
             hint=f"It has {listed}." if listed else "It has no GGUF files at all.",
