@@ -5,9 +5,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from msgspec.structs import replace
 
-from runtime.errors import Busy, Failure, GenerationFailed, RuntimeFault, to_failure
+from runtime.errors import Busy, Failure, GenerationFailed, to_failure
 from runtime.messages.ipc import (
     Cancel,
     Count,
@@ -24,109 +23,20 @@ from runtime.messages.ipc import (
     Step,
 )
 from runtime.messages.shared import (
-    AnswerShape,
     FinishReason,
-    MediaPart,
     Message,
-    ModelFacts,
-    PicturePart,
     PositionLogprobs,
-    TextPart,
     Timings,
     TokenLogprob,
-    Tool,
     Usage,
 )
 from runtime.options import GenerateOptions
-from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting
+from runtime.scheduler.types import Done, Ended, EngineRequest, PromptRead, Text, Waiting
 from runtime.worker import delivery as delivery_module
 from runtime.worker import front as front_module
 from runtime.worker.front import Front
 from runtime.worker.language import HeaderWords, Language
-from runtime.worker.outbox import Outbox
-from tests.support.tokenizers import CharacterTokenizer
-
-WAIT_S = 30.0
-CONTROL = ("<|im_start|>", "<|im_end|>")
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-THINKING = CHATML.replace("assistant\n'", "assistant\n<think>\n'")
-HELLO = (Message("user", "hello"),)
-FACTS = ModelFacts(
-    name="fake", architecture="fake", quantization="", n_params=1, size_bytes=1, n_layer=1, n_vocab=1, n_ctx=1000,
-    n_ctx_train=1000, n_parallel=2, has_chat_template=True, can_embed=True, reasoning=False, device_names=("CPU",),
-    n_gpu_layers=0, kv_bytes=0, compute_bytes=0, load_s=0, engine="fake",
-)  # fmt: skip
-
-
-class FakeEngine:
-    """Remembers what it is handed; refuses when told to; can hold a submit back."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, EngineRequest] = {}
-        self.cancelled: list[str] = []
-        self.refusal: RuntimeFault | None = None
-        self.gate = threading.Event()
-        self.gate.set()
-        self.entered = threading.Event()
-        self._changed = threading.Condition()
-
-    def submit(self, request: EngineRequest) -> None:
-        self.entered.set()
-        assert self.gate.wait(WAIT_S)
-        if self.refusal is not None:
-            raise self.refusal
-        with self._changed:
-            self.requests[request.request_id] = request
-            self._changed.notify_all()
-
-    def cancel(self, request_id: str) -> None:
-        with self._changed:
-            self.cancelled.append(request_id)
-            self._changed.notify_all()
-
-    def wait_for(self, request_id: str) -> EngineRequest:
-        with self._changed:
-            assert self._changed.wait_for(lambda: request_id in self.requests, WAIT_S)
-            return self.requests[request_id]
-
-    def wait_for_cancel(self, request_id: str) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: request_id in self.cancelled, WAIT_S)
-
-
-class Desk:
-    """A front with its fake engine; `take` is the writer's next batch."""
-
-    def __init__(self, template: str | None = CHATML, *, start: bool = True, can_embed: bool = True) -> None:
-        self.engine = FakeEngine()
-        self.outbox = Outbox()
-        self.vocab = CharacterTokenizer(CONTROL, chat_template=template)
-        language = Language(
-            self.vocab,
-            HeaderWords(CONTROL, ()),
-            n_ctx=1000,
-            clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
-        )
-        facts = replace(FACTS, can_embed=can_embed)
-        self.front = Front(language, facts, self.engine, self.outbox)
-        self._started = start
-        if start:
-            self.front.start()
-
-    def say(self, *outputs: EngineOutput) -> list[FromWorker]:
-        self.front.on_outputs(outputs)
-        return self.take()
-
-    def take(self) -> list[FromWorker]:
-        items = self.outbox.take()
-        assert items is not None
-        return self.front.delivery.translate(items)
-
-    def start(self) -> None:
-        self.front.start()
+from tests.support.front_desk import CHATML, FACTS, HELLO, THINKING, WAIT_S, Desk
 
 
 @pytest.fixture
@@ -540,92 +450,3 @@ def test_engine_that_is_gone_when_all_are_failed_then_each_ends_once(desk: Desk)
     desk.front.fail_all(failure)
     desk.front.fail_all(failure)
     assert desk.say(done("a")) == [Failed("a", failure), Failed("b", failure)]
-
-
-TOOLS = (Tool("now", "Tells the time."), Tool("get_weather", "", '{"properties": {"city": {"type": "string"}}}'))
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
-
-
-def deltas(messages: list[FromWorker]) -> list[Delta]:
-    return [delta for message in messages if isinstance(message, Step) for delta in message.deltas]
-
-
-def test_tool_calls_when_the_answer_makes_them_then_come_as_deltas_of_their_own(desk: Desk) -> None:
-    shape = AnswerShape(tools=TOOLS)
-    desk.front.handle(Generate("a", messages=HELLO, options=GenerateOptions(n=2), shape=shape))
-    request = desk.engine.wait_for("a")
-    assert "Tells the time." in desk.vocab.shown(request.prompt)
-    pieces = ["Let me see.\n", CALL[:20], CALL[20:] + "\n" + CALL]
-    messages = desk.say(*(Text("a", 0, piece, 3) for piece in pieces), Text("a", 1, "No call.", 2))
-    messages += desk.say(Done("a", ("stop", "stop"), ("", ""), Usage(9, 0, 11), Timings()))
-    found = deltas(messages)
-    calls = [delta for delta in found if delta.kind == "tool_call"]
-    assert [(delta.choice, delta.text) for delta in calls] == [(0, '{"city": "Rome"}')] * 2
-    heads = [delta.tool_call for delta in calls]
-    assert [(head.index, head.name) for head in heads if head] == [(0, "get_weather"), (1, "get_weather")]
-    assert len({head.id for head in heads if head}) == 2
-    assert "".join(delta.text for delta in found if delta.choice == 0 and delta.kind == "content") == "Let me see."
-    assert "".join(delta.text for delta in found if delta.choice == 1) == "No call."
-    assert sum(delta.n_tokens for delta in found) == 11
-    finished = messages[-1]
-    assert isinstance(finished, Finished)
-    assert finished.reasons == ("tool_calls", "stop")
-
-
-def test_call_that_is_cut_off_when_the_answer_ends_then_is_content_and_the_reason_stays(desk: Desk) -> None:
-    desk.front.handle(Generate("a", messages=HELLO, shape=AnswerShape(tools=TOOLS)))
-    desk.engine.wait_for("a")
-    messages = desk.say(Text("a", 0, CALL[:30], 9), Done("a", ("length",), ("",), Usage(9, 0, 9), Timings()))
-    assert [(delta.kind, delta.text) for delta in deltas(messages)] == [("content", CALL[:30])]
-    finished = messages[-1]
-    assert isinstance(finished, Finished)
-    assert finished.reasons == ("length",)
-
-
-def test_text_like_a_call_when_no_tools_are_there_then_is_content(desk: Desk) -> None:
-    for name, shape in (("a", AnswerShape()), ("b", AnswerShape(tools=TOOLS, tool_choice="none"))):
-        desk.front.handle(Generate(name, messages=HELLO, shape=shape))
-        request = desk.engine.wait_for(name)
-        assert "Tells the time." not in desk.vocab.shown(request.prompt)
-        messages = desk.say(Text(name, 0, CALL, 9), Done(name, ("stop",), ("",), Usage(9, 0, 9), Timings()))
-        assert [(delta.kind, delta.text) for delta in deltas(messages)] == [("content", CALL)]
-
-
-def test_tools_when_counted_then_are_counted(desk: Desk) -> None:
-    counts = []
-    for name, shape in (("a", AnswerShape()), ("b", AnswerShape(tools=TOOLS))):
-        desk.front.handle(Count(name, HELLO, shape))
-        (counted,) = desk.take()
-        assert isinstance(counted, Counted)
-        counts.append(counted.n_tokens)
-    assert counts[1] > counts[0] + 100
-
-
-def test_tools_when_their_schema_is_broken_then_the_request_fails_with_their_name(desk: Desk) -> None:
-    desk.front.handle(Generate("a", messages=HELLO, shape=AnswerShape(tools=(Tool("f", parameters="{"),))))
-    (failed,) = desk.take()
-    assert isinstance(failed, Failed)
-    assert failed.failure.kind == "BadRequest"
-    assert "'f'" in failed.failure.message
-
-
-def test_call_behind_a_thought_when_the_answer_makes_it_then_all_three_parts_are_told() -> None:
-    thinking = Desk(THINKING)
-    thinking.front.handle(Generate("a", messages=HELLO, shape=AnswerShape(tools=TOOLS)))
-    thinking.engine.wait_for("a")
-    text = "I need <tool_call> here.\n</think>\n\nYes.\n" + CALL
-    messages = thinking.say(Text("a", 0, text, 20), Done("a", ("stop",), ("",), Usage(9, 0, 20), Timings()))
-    assert [(delta.kind, delta.text) for delta in deltas(messages)] == [
-        ("reasoning", "I need <tool_call> here."),
-        ("content", "Yes."),
-        ("tool_call", '{"city": "Rome"}'),
-    ]
-    thinking.front.close(WAIT_S)
-
-
-def test_picture_when_the_model_cannot_see_then_the_request_is_refused(desk: Desk) -> None:
-    message = Message("user", "Look", parts=(TextPart("Look"), PicturePart(MediaPart("image", b"x"))))
-    desk.front.handle(Generate("a", messages=(message,)))
-    (failed,) = desk.take()
-    assert isinstance(failed, Failed)
-    assert "cannot see" in failed.failure.message
