@@ -46,7 +46,7 @@ def hub_name(name: str) -> tuple[str, str]:
     found = _HUB.match(name.strip())
     if found is None:
         raise BadRequest(
-            f"{name[:200]!r} is a name of Ollama's own registry, from which Deskside does not fetch.",
+            f"{name[:200]!r} is no repository of the hub, and from Ollama's own registry Deskside does not fetch.",
             hint="Name a repository of the hub with GGUF files: hf.co/owner/repo:Q4_K_M.",
             param="model",
         )
