@@ -119,7 +119,7 @@ def test_when_a_model_of_the_hub_is_chosen_then_it_is_judged_fetched_chatted_wit
     page.open_hub_model(REPO)
     cover = page.cover
     assert isinstance(cover, HubPage)
-    desk.wait(lambda: cover._verdicts is not None and not cover._build.is_running)
+    desk.wait(lambda: cover.is_judged)
     assert "Runs on CPU" in texts(cover.rows[FILE])
     assert "Best for this computer: Q4_1" in texts(cover.recommended)
     assert not desk.installed("someone")

@@ -1,6 +1,7 @@
 """`python -m tests.pictures OUT [page ...]`: pictures of the real window on a virtual screen.
 
-Every page in light and dark, at 1280x800, 900x600 and at twice the scale, with a pretended host behind it.
+Every page, and every state of the models page, in light and dark, at 1280x800, 900x600 and at twice the scale, with a
+pretended host behind it.
 """
 
 import argparse
@@ -25,17 +26,10 @@ def main() -> int:
             "QT_SCALE_FACTOR": str(scale),
             "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
         }
-        command = [
-            sys.executable,
-            "-m",
-            "tests.pictures.shoot",
-            str(chosen.out),
-            name,
-            str(width),
-            str(height),
-            *chosen.only,
-        ]
-        failed |= subprocess.run(command, env=environ, check=False).returncode
+        for module in ("tests.pictures.shoot", "tests.pictures.models"):
+            sizes = [str(chosen.out), name, str(width), str(height)]
+            command = [sys.executable, "-m", module, *sizes, *chosen.only]
+            failed |= subprocess.run(command, env=environ, check=False).returncode
     return failed
 
 

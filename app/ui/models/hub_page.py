@@ -58,6 +58,7 @@ class HubPage(SubPage):
         self._is_stale = False
         self.rows: dict[str, QuantRow] = {}
         self._build = Gradual(self)
+        self._fill_in = Gradual(self)
         self._site = TintedButton(appearance, "globe", tr("Open on the hub"), kind="quiet")
         self._site.clicked.connect(lambda _checked=False: self._open_site())
         self._site.hide()
@@ -131,6 +132,7 @@ class HubPage(SubPage):
     def leave(self) -> None:
         self._pause.stop()
         self._build.stop()
+        self._fill_in.stop()
         for call in (self._call, self._judging):
             if call is not None:
                 call.drop()
@@ -235,6 +237,11 @@ class HubPage(SubPage):
     # --- verdicts
 
     @property
+    def is_judged(self) -> bool:
+        """Whether every row shows its verdict."""
+        return self._verdicts is not None and not (self._build.is_running or self._fill_in.is_running)
+
+    @property
     def options(self) -> LoadOptions:
         """What the verdicts are for."""
         return self.controls.options if self.controls is not None else LoadOptions()
@@ -250,16 +257,12 @@ class HubPage(SubPage):
             return
         self._is_stale = False
         self._judging_text.setText(tr("Working out what fits…"))
-        for row in self.rows.values():
-            row.set_dim(True)
         request = VerdictRequest(self._repo, options=self.options)
         self._judging = self.models.verdicts(request, self._show_verdicts, failed=self._judging_failed)
 
     def _judging_failed(self, failure: Failure) -> None:
         self._judging = None
         self._judging_text.setText("")
-        for row in self.rows.values():
-            row.set_dim(False)
         self.message.say_failure(failure, tr("Try again"), self._judge_again)
 
     def _judge_again(self) -> None:
@@ -270,18 +273,22 @@ class HubPage(SubPage):
         self._judging = None
         self._verdicts = verdicts
         self._judging_text.setText("")
-        best: QuantVerdict | None = None
-        for verdict in verdicts.rows:
-            row = self.rows.get(verdict.name)
-            if row is not None:
-                row.set_dim(False)
-                row.show_verdict(verdict)
-                best = verdict if verdict.recommended else best
+        best = next((one for one in verdicts.rows if one.recommended), None)
         self._show_best(best, verdicts)
         plan = self._plan_shown(best, verdicts)
         if plan is not None and self.controls is not None:
             self.controls.show_plan(plan)
-        if self._is_stale:
+        self._fill_in.run(self._show_rows(verdicts), self._judge_stale)
+
+    def _show_rows(self, verdicts: Verdicts) -> Iterator[None]:
+        for verdict in verdicts.rows:
+            row = self.rows.get(verdict.name)
+            if row is not None:
+                row.show_verdict(verdict)
+                yield
+
+    def _judge_stale(self) -> None:
+        if self._is_stale and self._judging is None:
             self._judge()
 
     def _show_best(self, best: QuantVerdict | None, verdicts: Verdicts) -> None:

@@ -56,6 +56,8 @@ class QuantRow(QFrame):
         self.file = file
         self._appearance = appearance
         self._plan: MemoryPlan | None = None
+        self._verdict: QuantVerdict | None = None
+        self._looks: tuple[str, str] = ("", "")
         self._download: Download | None = None
         self.is_open = False
         self.setProperty("role", "row")
@@ -154,6 +156,9 @@ class QuantRow(QFrame):
     def show_verdict(self, verdict: QuantVerdict) -> None:
         """Show whether it fits and how fast it would be."""
         plan = verdict.plan
+        if verdict == self._verdict:
+            return
+        self._verdict = verdict
         self._plan = plan
         look = verdict_look(plan.verdict)
         self._sentence.setText(plan.sentence)
@@ -162,16 +167,13 @@ class QuantRow(QFrame):
         self._speed.setText(speed_line(speed) if speed is not None else plan.problem or plan.reason)
         self._star.setVisible(verdict.recommended)
         self.setAccessibleDescription(f"{plan.sentence}. {self._speed.text()}. {verdict.reason}")
-        self._tint()
+        if (look.icon, look.ink) != self._looks:
+            self._looks = (look.icon, look.ink)
+            self._tint()
         self._show_button()
         if self._bars is not None:
             self._bars.show_plan(plan)
             self._bars.show()
-
-    def set_dim(self, dim: bool) -> None:
-        """A newer verdict is on its way."""
-        self._sentence.setEnabled(not dim)
-        self._speed.setEnabled(not dim)
 
     def show_download(self, download: Download | None) -> None:
         """Show that it is being fetched."""

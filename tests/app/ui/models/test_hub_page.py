@@ -27,7 +27,7 @@ def open_page(page: ModelsPage, until: Until) -> Open:
         cover = page.cover
         assert isinstance(cover, HubPage)
         if judged:
-            until(lambda: cover._verdicts is not None and not cover._build.is_running)
+            until(lambda: cover.is_judged)
         return cover
 
     return show

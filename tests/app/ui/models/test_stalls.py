@@ -59,7 +59,7 @@ def test_when_a_model_with_30_versions_is_judged_while_a_slider_moves_then_the_w
     page.open_hub_model("Qwen/Qwen3-8B-GGUF")
     cover = page.cover
     assert isinstance(cover, HubPage)
-    until(lambda: cover._verdicts is not None and not cover._build.is_running)
+    until(lambda: cover.is_judged)
     assert cover.controls is not None
     for n_ctx in (2048, 4096, 16_384, 32_768):
         cover.controls.context.edited.emit(n_ctx)
