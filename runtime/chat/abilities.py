@@ -20,7 +20,7 @@ IdForm = Literal["as_is", "nine", "function"]
 
 _NAME, _OTHER_NAME = "probe_alpha", "probe_omega"
 _KEY, _VALUE, _OTHER_VALUE, _RESULT = "probe_key", "probe value", "probe other", "probe result"
-_MORE = "probe more"
+_MORE, _THOUGHT = "probe more", "probe thought"
 _JSON = f'{{"{_KEY}": "{_VALUE}"}}'
 _IDS: dict[IdForm, tuple[str, str]] = {
     "as_is": ("call_0123456789abcdef01234567", "call_89abcdef0123456789abcdef"),
@@ -40,6 +40,7 @@ class Abilities:
         shows_results: it writes their results.
         describes: it reads the description of each parameter, and fails where there is none.
         user_after_result: a user message may follow a result.
+        thought_beside_text: a message with calls may have a thought and text.
         arguments: the form in which it wants arguments.
         empty_content: what a message without text has for content.
         one_call: of several calls in one message it shows only the first, or refuses.
@@ -53,6 +54,7 @@ class Abilities:
     shows_results: bool = False
     describes: bool = False
     user_after_result: bool = True
+    thought_beside_text: bool = True
     arguments: ArgumentForm = "text"
     empty_content: Literal[""] | None = ""
     one_call: bool = False
@@ -137,11 +139,14 @@ def _try_calls(
             answered = run([user, _calls(1, arguments, ids, empty), result], ask)
             goes_on = run([user, _calls(1, arguments, ids, empty), result, {**user, "content": content(_MORE)}], ask)
             both = run([user, _calls(2, arguments, ids, empty), *tail], ask)
+            full = {**_calls(1, arguments, ids, ""), "content": content(_MORE)}
+            thinks = full | {"reasoning_content": _THOUGHT, "thinking": _THOUGHT}
             found = replace(
                 base,
                 shows_calls=True,
                 shows_results=_RESULT in answered,
                 user_after_result=_MORE in goes_on,
+                thought_beside_text=not run([user, full, *tail], ask) or bool(run([user, thinks, *tail], ask)),
                 arguments=arguments,
                 empty_content=empty,
                 one_call=not (_VALUE in both and _OTHER_VALUE in both),

@@ -53,6 +53,8 @@ class RowMaker:
             messages = _with_instruction(messages, instruction(ask, self._form))
         if not self._abilities.shows_calls:
             messages = [self._calls_in_content(message) for message in messages]
+        if not self._abilities.thought_beside_text:
+            messages = [_with_text_in_thought(message) for message in messages]
         if not self._abilities.shows_results:
             return _with_results_in_user(messages)
         return messages if self._abilities.user_after_result else _with_user_in_result(messages)
@@ -175,6 +177,13 @@ def _with_results_in_user(messages: Sequence[Message]) -> list[Message]:
             rows.append(message)
             open_results = False
     return rows
+
+
+def _with_text_in_thought(message: Message) -> Message:
+    """A message with calls whose text is the end of its thought (gpt-oss takes one of the two)."""
+    if not (message.tool_calls and message.reasoning and message.content):
+        return message
+    return replace(message, reasoning=f"{message.reasoning}\n\n{message.content}", content="")
 
 
 def _with_user_in_result(messages: Sequence[Message]) -> list[Message]:

@@ -178,3 +178,17 @@ def test_template_that_never_ends_when_tried_out_then_takes_a_bounded_time(monke
     assert time.monotonic() - started < 5
     assert not template.abilities.shows_tools
     assert template.form == PLAIN_FORM
+
+
+def test_template_that_takes_thought_or_text_when_a_call_has_both_then_both_are_shown() -> None:
+    text = tool_templates.HERMES.replace(
+        "{%- for call in m.tool_calls or [] %}",
+        "{%- if m.tool_calls and m.content and m.thinking %}{{ raise_exception('one of both') }}{% endif %}"
+        "{{ '<think>' + m.thinking + '</think>' if m.thinking }}{%- for call in m.tool_calls or [] %}",
+    )
+    template = make(text)
+    assert not template.abilities.thought_beside_text
+    assert make(tool_templates.HERMES).abilities.thought_beside_text
+    shown = render(template, TALK[1], Message("assistant", "I look.", "I should.", tool_calls=CALLS))
+    assert "<think>I should.\n\nI look.</think>" in shown
+    assert "Rome" in shown

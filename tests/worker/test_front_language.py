@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from runtime.chat.response import TagSpec
+from runtime.chat.tool_parser import AnswerReader
 from runtime.errors import BadRequest, TemplateRefused
 from runtime.library.starter import find_starter
-from runtime.messages.shared import Message
+from runtime.messages.shared import AnswerShape, Message, Tool
 from runtime.options import GenerateOptions
 from runtime.worker.language import HeaderWords, Language, read_header_words
 from tests.support.gguf_files import write_tiny_model
@@ -108,3 +110,36 @@ def test_vocabulary_with_thought_tags_when_the_template_is_silent_then_they_are_
     assert language.spec is not None
     assert language.spec.name == "think"
     assert not language.reasons
+
+
+CALLS = (
+    "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<|thought|>{{ m.reasoning_content }}<|/thought|>{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}({{ c.function.arguments }})</call>{% endfor %}"
+    "<|im_end|>{% endfor %}"
+)
+
+
+def test_template_of_an_unknown_family_when_loaded_then_its_thought_and_calls_are_known() -> None:
+    _, language = make(CALLS)
+    assert language.reasons
+    assert isinstance(language.spec, TagSpec)
+    assert (language.spec.open, language.spec.close) == ("<|thought|>", "<|/thought|>")
+    assert language.can_use_tools
+    assert (language.tool_form.call_open, language.tool_form.name_close) == ("<call>", "(")
+
+
+def test_template_that_knows_neither_when_loaded_then_answers_without_tools_need_no_reader() -> None:
+    _, language = make("{{ messages[0].content }}")
+    assert not language.reasons
+    assert not language.can_use_tools
+    shape = AnswerShape(tools=(Tool("f"),))
+
+    def reader(shape: AnswerShape) -> AnswerReader | None:
+        prompt = language.prompt_of_messages(
+            HELLO, GenerateOptions(), shape, continue_last=False, is_wanted=lambda: True
+        )
+        return language.reader(prompt, shape, is_continued=False)
+
+    assert reader(AnswerShape()) is None
+    assert reader(shape) is not None
