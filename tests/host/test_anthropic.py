@@ -177,7 +177,7 @@ def test_when_options_are_given_then_they_arrive(host: RunningHost) -> None:
         ),
         (
             {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "weather"}},
-            {"tool_choice": "required", "tool_name": "weather"},
+            {"tool_choice": "required", "tool_name": "weather", "parallel_tool_calls": False},
         ),
         ({"tools": [WEATHER], "tool_choice": {"type": "none"}}, {"tool_choice": "none"}),
     ],
@@ -190,6 +190,22 @@ def test_when_a_shape_is_asked_for_then_it_arrives(
     if "tools" in given:
         schema = json.loads(shape["tools"][0]["parameters"])
         assert schema == WEATHER["input_schema"]
+
+
+def test_when_fields_of_a_paid_service_are_sent_then_they_do_no_harm(host: RunningHost) -> None:
+    cached = {"type": "ephemeral"}
+    told = described(
+        host,
+        metadata={"user_id": "x"},
+        service_tier="auto",
+        context_management={"edits": [{"type": "clear_tool_uses_20250919"}]},
+        inference_geo="eu",
+        system=[{"type": "text", "text": "Be brief.", "cache_control": cached}],
+        tools=[{**WEATHER, "type": "custom", "cache_control": cached, "strict": True}],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "describe", "cache_control": cached}]}],
+    )
+    assert [row["content"] for row in told["messages"]] == ["Be brief.", "describe"]
+    assert told["shape"]["tools"][0]["name"] == "weather"
 
 
 def test_when_tokens_are_counted_then_the_number_comes(client: anthropic.Anthropic) -> None:

@@ -199,7 +199,8 @@ def _shape(body: CountBody) -> AnswerShape:
         tools=tools,
         tool_choice=wanted.mode,
         tool_name=wanted.name,
-        parallel_tool_calls=not choice.disable_parallel_tool_use,
+        # Who names one tool wants it called, not called again and again by a small model that cannot stop.
+        parallel_tool_calls=not choice.disable_parallel_tool_use and choice.type != "tool",
         json_schema=json_text(form.schema) if form is not None else "",
         reasoning=_THINKING[thinking.type],
         reasoning_effort=_EFFORTS[config.effort] if config.effort is not None else "",
