@@ -119,7 +119,9 @@ def test_when_tools_are_called_then_calls_and_reason_come(client: openai.OpenAI,
 
 def test_when_calls_are_streamed_then_only_the_first_piece_tells_the_name(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(model=MODEL, messages=ask("call"), tools=[WEATHER], stream=True)
-    pieces = [call for chunk in stream for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    chunks = list(stream)
+    assert (chunks[0].choices[0].delta.role, chunks[0].choices[0].delta.content) == ("assistant", None)
+    pieces = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
     assert [(piece.index, piece.function and piece.function.name) for piece in pieces] == [
         (0, "weather"),
         (0, None),
@@ -142,6 +144,8 @@ def test_when_tools_and_a_choice_are_given_then_the_model_is_asked_so(client: op
     assert json.loads(shape["tools"][0]["parameters"])["required"] == ["city"]
     assert (shape["tool_choice"], shape["tool_name"]) == ("required", "clock")
     assert shape["parallel_tool_calls"] is False
+    assert described(client, tools=[WEATHER, clock], tool_choice=NAMED)["shape"]["parallel_tool_calls"] is False
+    assert "parallel_tool_calls" not in described(client, tools=[WEATHER], tool_choice="required")["shape"]
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [clock]}}
     shape = described(client, tools=[WEATHER, clock], tool_choice=allowed)["shape"]
     assert ([tool["name"] for tool in shape["tools"]], shape["tool_choice"]) == (["clock"], "required")

@@ -332,12 +332,15 @@ class Chunks:
         self._begun: set[tuple[int, int]] = set()
 
     def opening(self, n_choices: int) -> bytes:
-        """The first chunk of each choice, which tells the role; the legacy form has none."""
+        """The first chunk of each choice, which tells the role; the legacy form has none.
+
+        Its content is null: clients would open a text block for "", also where calls alone follow.
+        """
         if not self._chat:
             return b""
         return b"".join(
             self._head
-            + b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}' % index
+            + b'{"index":%d,"delta":{"role":"assistant","content":null},"logprobs":null,"finish_reason":null}' % index
             + self._tail
             for index in range(n_choices)
         )

@@ -157,7 +157,7 @@ def answer_shape(
         "tools": kept,
         "tool_choice": choice.mode,
         "tool_name": choice.name,
-        "parallel_tool_calls": parallel_tool_calls,
+        "parallel_tool_calls": parallel_tool_calls and not choice.name,  # OpenAI calls a named tool once
         "json_schema": json_schema,
         "reasoning": reasoning[0],
         "reasoning_effort": reasoning[1],
