@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from runtime.errors import Failure
 from runtime.host.mailbox import MAX_WAITING, Mailbox
 from runtime.messages.ipc import Delta, Failed, Finished, PromptProgress, Queued
-from runtime.messages.shared import DeltaKind, PositionLogprobs, Timings, TokenLogprob, Usage
+from runtime.messages.shared import DeltaKind, PositionLogprobs, Timings, TokenLogprob, ToolCallHead, Usage
 
 KINDS: tuple[DeltaKind, ...] = ("reasoning", "content")
 
@@ -78,3 +78,20 @@ def test_when_full_then_texts_are_merged_and_nothing_is_lost(pattern: list[tuple
     assert sum(delta.n_tokens for delta in deltas) == n_sent
     assert sum(len(delta.logprobs) for delta in deltas) == n_sent
     assert isinstance(taken[-1], Finished)
+
+
+def test_when_full_of_calls_then_each_keeps_its_own_arguments() -> None:
+    mailbox = Mailbox()
+    heads = [ToolCallHead(index, f"call_{index}", "f") for index in range(3)]
+    per_call = MAX_WAITING
+    for head in heads:
+        for number in range(per_call):
+            mailbox.put(Delta("r", 0, "tool_call", f"{number},", 1, (), head))
+            assert len(mailbox) <= MAX_WAITING + 1
+    arguments: dict[str, str] = {}
+    for message in asyncio.run(mailbox.take()):
+        assert isinstance(message, Delta)
+        assert message.tool_call is not None
+        arguments[message.tool_call.id] = arguments.get(message.tool_call.id, "") + message.text
+    whole = "".join(f"{number}," for number in range(per_call))
+    assert arguments == {head.id: whole for head in heads}
