@@ -45,6 +45,20 @@ CHATML_TEMPLATE = """\
 """
 """For models that bring none but whose vocabulary has ChatML's turn marks."""
 
+MISTRAL_TEMPLATE = """\
+{{- bos_token -}}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}
+[SYSTEM_PROMPT]{{ message.content }}[/SYSTEM_PROMPT]
+{%- elif message.role == 'user' -%}
+[INST]{{ message.content }}[/INST]
+{%- else -%}
+{{ message.content }}{{ eos_token }}
+{%- endif -%}
+{%- endfor -%}
+"""
+"""For conversions of Mistral's models that bring none (theirs is code, not a template)."""
+
 TRIAL_LIMIT_S = 5.0
 """A template that is slow (or never ends) is tried out for this long at most; what was not found out is not used."""
 
@@ -305,8 +319,10 @@ def choose_template_text(own: str | None, control_texts: frozenset[str]) -> tupl
         own: what the model brings.
         control_texts: its control tokens.
     """
-    if own and own.strip():
+    if own and "{" in own:  # llama.cpp names one of its own templates where some models bring none
         return own, ()
     if {"<|im_start|>", "<|im_end|>"} <= control_texts:
         return CHATML_TEMPLATE, ()
+    if {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"} <= control_texts:
+        return MISTRAL_TEMPLATE, ()
     return PLAIN_TEMPLATE, PLAIN_STOPS

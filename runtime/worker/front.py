@@ -224,7 +224,8 @@ class Front:
             return
         request = live.request
         if isinstance(request, Count):
-            n_tokens = self._language.builder.count(request.messages, request.shape)
+            builder = self._language.builder_for(request.messages, request.shape)
+            n_tokens = builder.count(request.messages, request.shape)
             counted = Counted(request.request_id, n_tokens, self._language.n_ctx)
             if self._registry.take(request.request_id):
                 self._outbox.put((counted,))

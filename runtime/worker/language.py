@@ -1,6 +1,7 @@
 """A loaded model as the front sees it: text in, tokens out, and how its answers are read."""
 
 import datetime
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,14 @@ from runtime.gguf.source import FileSource
 from runtime.messages.shared import AnswerShape, Message
 from runtime.options import GenerateOptions
 
+_log = logging.getLogger(__name__)
+
 
 class VocabPort(Tokenizer, Protocol):
     """The parts of `runtime.worker.vocab.Vocab` that the front uses."""
 
     chat_template: str | None
+    tool_template: str | None
     bos_token: str
     eos_token: str
     add_bos: bool
@@ -81,24 +85,37 @@ class Language:
         self._bos_ids = tuple(
             vocab.tokenize(vocab.bos_token, add_special=False, parse_special=True) if vocab.bos_token else ()
         )
-        guard = ControlTokenGuard(vocab, words.control, words.user_defined, text)
         self._builder: PromptBuilder | None = None
+        self._tool_builder: PromptBuilder | None = None
         self.template_failure: TemplateRefused | None = None
-        try:
-            template = ChatTemplate(
+
+        def compiled(text: str) -> ChatTemplate:
+            return ChatTemplate(
                 text, bos_token=vocab.bos_token, eos_token=vocab.eos_token, clock=clock, special_texts=special
             )
+
+        def builder(template: ChatTemplate) -> PromptBuilder:
+            guard = ControlTokenGuard(vocab, words.control, words.user_defined, template.text)
+            return PromptBuilder(template, guard, bos_ids=self.bos_ids, n_ctx=n_ctx, spec=self.spec)
+
+        try:
+            template = compiled(text)
         except TemplateRefused as error:
             # The model can still complete plain text and embed; only conversations are refused.
             self.template_failure = error
-        else:
-            bos_ids = self._bos_ids if vocab.add_bos else ()
-            if self.spec is None and template.tags is not None:
-                self.spec = template.tags
-                self.reasons = True
-            self.can_use_tools = template.abilities.shows_tools
-            self.tool_form = template.form
-            self._builder = PromptBuilder(template, guard, bos_ids=bos_ids, n_ctx=n_ctx, spec=self.spec)
+            return
+        if self.spec is None and template.tags is not None:
+            self.spec = template.tags
+            self.reasons = True
+        self._builder = builder(template)
+        if vocab.tool_template and not template.abilities.shows_tools:
+            try:
+                template = compiled(vocab.tool_template)
+                self._tool_builder = builder(template)
+            except TemplateRefused as error:
+                _log.warning("the model's template for tools cannot be used: %s", error.message)
+        self.can_use_tools = template.abilities.shows_tools
+        self.tool_form = template.form
 
     @property
     def vocab(self) -> VocabPort:
@@ -122,6 +139,17 @@ class Language:
             raise TemplateRefused(failure.message if failure else "no template", hint=failure.hint if failure else "")
         return self._builder
 
+    def builder_for(self, messages: Sequence[Message], shape: AnswerShape) -> PromptBuilder:
+        """The prompt builder for a conversation: some models bring a template of its own for those with tools.
+
+        Raises:
+            TemplateRefused: if the model's template is broken.
+        """
+        has_tools = bool(shape.tools) and shape.tool_choice != "none"
+        if self._tool_builder is not None and (has_tools or any(message.tool_calls for message in messages)):
+            return self._tool_builder
+        return self.builder
+
     def prompt_of_messages(
         self,
         messages: Sequence[Message],
@@ -132,7 +160,8 @@ class Language:
         is_wanted: Callable[[], bool],
     ) -> Prompt:
         """Build the prompt of a conversation; errors as `PromptBuilder.build`."""
-        return self.builder.build(messages, options, shape, continue_last=continue_last, is_wanted=is_wanted)
+        builder = self.builder_for(messages, shape)
+        return builder.build(messages, options, shape, continue_last=continue_last, is_wanted=is_wanted)
 
     def reader(self, prompt: Prompt, shape: AnswerShape, *, is_continued: bool) -> AnswerReader | None:
         """What takes one answer apart; `None` where all of it is content."""

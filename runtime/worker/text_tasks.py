@@ -43,7 +43,8 @@ def text_answer(request: TextAsk, language: Language) -> TextAnswer:
         known = language.prompt_of_tokens(request.token_ids, param="tokens").tokens if request.token_ids else ()
         return Rendered(request.request_id, language.text_of(known))
     if isinstance(request, ApplyTemplate):
-        text = language.builder.text(request.messages, request.shape, continue_last=request.continue_last)
+        builder = language.builder_for(request.messages, request.shape)
+        text = builder.text(request.messages, request.shape, continue_last=request.continue_last)
         return Rendered(request.request_id, text)
     return _tokenized(request.request_id, infill_tokens(request, language), language)
 

@@ -20,6 +20,7 @@ class Vocab:
     Attributes:
         n_tokens: size of the vocabulary; ids are 0 .. n_tokens - 1.
         chat_template: the model's own Jinja template, or None.
+        tool_template: one of its own for conversations with tools, or None (Command R, Hermes).
         bos_token: text of the start token; empty when the model has none.
         eos_token: text of the end token; empty when the model has none.
         add_bos: whether the model wants the start token put before a plain prompt.
@@ -32,6 +33,10 @@ class Vocab:
         self.n_tokens: int = native.vocab_n_tokens(self._vocab)
         raw_template: bytes | None = native.model_chat_template(model, None)
         self.chat_template = raw_template.decode("utf-8", "replace") if raw_template else None
+        # Where there is none of this name, llama.cpp gives nothing, or the other one.
+        raw_template = native.model_chat_template(model, b"tool_use")
+        tool_template = raw_template.decode("utf-8", "replace") if raw_template else None
+        self.tool_template = None if tool_template == self.chat_template else tool_template
         self.bos_id: int = native.vocab_bos(self._vocab)
         self.eos_id: int = native.vocab_eos(self._vocab)
         self.bos_token = self._text_of(self.bos_id)

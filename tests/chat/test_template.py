@@ -131,7 +131,7 @@ def test_time_when_the_template_asks_then_is_the_one_of_the_request() -> None:
 
 
 def test_model_without_a_template_when_one_is_chosen_then_it_fits_its_vocabulary() -> None:
-    assert choose_template_text("own", frozenset()) == ("own", ())
+    assert choose_template_text("{{ own }}", frozenset()) == ("{{ own }}", ())
     assert choose_template_text("  ", frozenset({"<|im_start|>", "<|im_end|>"})) == (CHATML_TEMPLATE, ())
     assert choose_template_text(None, frozenset()) == (PLAIN_TEMPLATE, PLAIN_STOPS)
     assert render(PLAIN_TEMPLATE, message("system", "s"), message("user", "u"), message("assistant", "a")) == (
@@ -143,3 +143,12 @@ def test_system_messages_at_the_start_when_counted_then_later_ones_do_not_count(
     rows = [message("system", "a"), message("developer", "b"), message("user", "c"), message("system", "d")]
     assert system_length(rows) == 2
     assert system_length([]) == 0
+
+
+@pytest.mark.parametrize("own", [None, "", "mistral-v7-tekken"])
+def test_model_of_mistrals_marks_when_it_brings_no_template_then_gets_one_with_them(own: str | None) -> None:
+    marks = frozenset(("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"))
+    text, stops = choose_template_text(own, marks)
+    assert not stops
+    talk = (message("system", "s"), message("user", "u"), message("assistant", "a"), message("user", "v"))
+    assert render(text, *talk) == "<s>[SYSTEM_PROMPT]s[/SYSTEM_PROMPT][INST]u[/INST]a</s>[INST]v[/INST]"

@@ -31,6 +31,7 @@ class CharacterTokenizer:
         self.control = control
         self.words = (*control, *user_defined)
         self.chat_template = chat_template
+        self.tool_template: str | None = None
         self.bos_token = bos_token
         self.eos_token = ""
         self.add_bos = add_bos

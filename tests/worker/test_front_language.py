@@ -143,3 +143,28 @@ def test_template_that_knows_neither_when_loaded_then_answers_without_tools_need
 
     assert reader(AnswerShape()) is None
     assert reader(shape) is not None
+
+
+def test_template_for_tools_when_the_model_brings_one_then_conversations_with_tools_use_it() -> None:
+    vocab = CharacterTokenizer(CONTROL, chat_template="plain:{{ messages[0].content }}")
+    vocab.tool_template = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}:{{ messages[0].content }}"
+    clock = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    language = Language(vocab, HeaderWords(CONTROL, ()), n_ctx=1000, clock=lambda: clock)
+    shape = AnswerShape(tools=(Tool("now"),))
+    assert language.can_use_tools
+    assert language.builder_for(HELLO, AnswerShape()).text(HELLO, AnswerShape()) == "plain:hello"
+    assert language.builder_for(HELLO, shape).text(HELLO, shape) == "now:hello"
+    prompt = language.prompt_of_messages(HELLO, GenerateOptions(), shape, continue_last=False, is_wanted=lambda: True)
+    assert vocab.shown(prompt.tokens) == "now:hello"
+
+
+def test_template_for_tools_when_it_is_broken_then_the_other_one_tells_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    vocab = CharacterTokenizer(CONTROL, chat_template="{{ messages[0].content }}")
+    vocab.tool_template = "{% for"
+    clock = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    language = Language(vocab, HeaderWords(CONTROL, ()), n_ctx=1000, clock=lambda: clock)
+    shape = AnswerShape(tools=(Tool("now"),))
+    assert "cannot be used" in caplog.text
+    assert '"name": "now"' in language.builder_for(HELLO, shape).text(HELLO, shape)
