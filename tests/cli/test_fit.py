@@ -114,9 +114,9 @@ def test_when_nothing_can_be_said_of_the_speed_then_that_is_said() -> None:
 
 
 def test_when_files_are_judged_then_the_recommended_one_has_a_star_and_its_reason() -> None:
-    files = tuple(
-        HubFile(f"m-{q}.gguf", (f"m-{q}.gguf",), (size,), ("",), q, size, bits_per_weight=bits, quality=quality)
-        for q, size, bits, quality in (("Q8_0", 8 * GB, 8.5, "best"), ("Q4_K_M", 5 * GB, 4.9, "good"))
+    files = (
+        HubFile("m-Q8_0.gguf", ("m-Q8_0.gguf",), (8 * GB,), ("",), "Q8_0", 8 * GB, bits_per_weight=8.5, quality="best"),
+        HubFile("m-Q4_K_M.gguf", ("m-Q4_K_M.gguf",), (5 * GB,), ("",), "Q4_K_M", 5 * GB, quality="good"),
     )
     page = HubModel(HubEntry("o/r", "r", "o"), "c" * 40, files)
     verdicts = Verdicts(

@@ -82,13 +82,12 @@ def test_when_a_pull_is_interrupted_then_the_same_command_goes_on_where_it_was(t
     starts: list[int] = []
     terminal.hub.gate.clear()  # bodies wait at their first piece
     process = terminal.start("models", "pull", f"{REPO}:Q4_1")
-    partial_files = lambda: list(terminal.data_dir.rglob("*.partial"))  # noqa: E731 - asked twice
     deadline = time.monotonic() + PATIENCE_S
     while not starts:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     terminal.hub.gate.set()
-    while sum(path.stat().st_size for path in partial_files()) < 1_000_000:
+    while sum(path.stat().st_size for path in terminal.data_dir.rglob("*.partial")) < 1_000_000:
         assert process.poll() is None, "the download was over before it could be interrupted"
         assert time.monotonic() < deadline
         time.sleep(0.001)
