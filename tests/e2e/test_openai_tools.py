@@ -229,6 +229,13 @@ def test_when_json_mode_is_on_then_the_answer_is_an_object(client: openai.OpenAI
         assert isinstance(json.loads(content), dict)
 
 
+def test_when_a_plain_completion_is_to_be_json_then_it_is(client: openai.OpenAI, real_host: HostUnderTest) -> None:
+    answer = client.completions.create(
+        model=real_host.model, prompt="Oslo:", max_tokens=120, temperature=0, extra_body={"json_schema": CITY}
+    )
+    jsonschema.validate(json.loads(answer.choices[0].text), CITY)
+
+
 def test_when_a_keyword_is_not_supported_then_it_is_named(client: openai.OpenAI, real_host: HostUnderTest) -> None:
     schema: dict[str, object] = {"properties": {"a": {"type": "string"}}, "unevaluatedProperties": {"type": "null"}}
     with pytest.raises(openai.BadRequestError, match="unevaluatedProperties"):

@@ -296,6 +296,12 @@ def test_when_a_suffix_is_given_then_the_model_fills_in(client: openai.OpenAI) -
     ]
 
 
+def test_when_a_completion_is_to_be_json_then_the_model_is_asked_so(client: openai.OpenAI) -> None:
+    schema = {"type": "object"}
+    answer = client.completions.create(model=MODEL, prompt="describe", extra_body={"json_schema": schema})
+    assert json.loads(json.loads(answer.choices[0].text)["shape"]["json_schema"]) == schema
+
+
 def test_when_several_prompts_are_given_then_choices_are_in_order(client: openai.OpenAI) -> None:
     answer = client.completions.create(model=MODEL, prompt=["one", "say 2", "three"], n=2)
     assert [choice.index for choice in answer.choices] == list(range(6))
@@ -559,6 +565,8 @@ def test_when_endless_body_comes_then_it_is_cut_off(host: RunningHost) -> None:
         ({"prompt": "x", "suffix": "y", "echo": True}, "`suffix` needs prompts that are text"),
         ({"prompt": [1, 2], "suffix": "y"}, "`suffix` needs prompts that are text"),
         ({"prompt": "x", "best_of": 3}, "`best_of`"),
+        ({"prompt": "x", "tools": [WEATHER]}, "`tools` need messages. Ask /v1/chat/completions."),
+        ({"prompt": "x", "json_schema": {"type": "object"}, "grammar": "x"}, "cannot both hold"),
         ({}, "`prompt` is missing"),
         ({"prompt": []}, "`prompt` is empty"),
         ({"prompt": [1, "a"]}, "mixes"),

@@ -13,7 +13,7 @@ from runtime.host.api.media import MAX_MEDIA, MAX_PICTURE_BYTES
 from runtime.host.api.openai_request import ChatAsk, ChatBody, CompletionAsk, chat_ask, completion_ask, embedding_ask
 from runtime.messages.frames import encode_frame
 from runtime.messages.ipc import Generate
-from runtime.messages.shared import AnswerShape, MediaPart, Part, PicturePart, TextPart
+from runtime.messages.shared import MediaPart, Part, PicturePart, TextPart
 from runtime.options import SamplingOptions
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -75,8 +75,7 @@ def refusal(ask: Callable[[dict[str, Any]], object], body: dict[str, Any]) -> Ba
     try:
         asked = ask(body)
         if isinstance(asked, ChatAsk | CompletionAsk):
-            shape = asked.shape if isinstance(asked, ChatAsk) else AnswerShape()
-            encode_frame(Generate("r", options=asked.options, shape=shape))  # what is let in can be passed on
+            encode_frame(Generate("r", options=asked.options, shape=asked.shape))  # what is let in can be passed on
     except BadRequest as error:
         return error
     return None

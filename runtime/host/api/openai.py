@@ -168,9 +168,9 @@ class OpenAiRoutes:
                     wanted = InfillPrompt(f"{part_id}.prompt", prompt, ask.suffix)
                     prompt = await infill_tokens(ticket, lease, wanted)  # noqa: PLW2901 - the same prompt, as tokens
                 if isinstance(prompt, str):
-                    parts.append(Generate(part_id, prompt=prompt, options=ask.options))
+                    parts.append(Generate(part_id, prompt=prompt, options=ask.options, shape=ask.shape))
                 else:
-                    parts.append(Generate(part_id, prompt_tokens=prompt, options=ask.options))
+                    parts.append(Generate(part_id, prompt_tokens=prompt, options=ask.options, shape=ask.shape))
             return parts
 
         return self._answer(TEXT_ROUTE, request, ask, build)

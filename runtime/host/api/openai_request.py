@@ -82,6 +82,8 @@ class _Common(SamplingOptions, frozen=True, forbid_unknown_fields=False):
     max_tokens: int | None = None
     ignore_eos: bool = False
     context_policy: Literal["stop", "drop_oldest"] = "stop"
+    response_format: FormatSpec | None = None
+    json_schema: dict[str, Any] | None = None
 
 
 class ChatBody(_Common, frozen=True, forbid_unknown_fields=False):
@@ -97,8 +99,6 @@ class ChatBody(_Common, frozen=True, forbid_unknown_fields=False):
     tools: Annotated[tuple[_ToolSpec, ...], msgspec.Meta(max_length=MAX_TOOLS)] = ()
     tool_choice: str | _ChoiceSpec = "auto"
     parallel_tool_calls: bool = True
-    response_format: FormatSpec | None = None
-    json_schema: dict[str, Any] | None = None
     reasoning_effort: Effort | None = None
     reasoning_budget: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -141,6 +141,7 @@ class CompletionAsk(msgspec.Struct, frozen=True):
     prompts: tuple[str | tuple[int, ...], ...]
     suffix: str
     options: GenerateOptions
+    shape: AnswerShape
     stream: bool
     include_usage: bool
 
@@ -199,6 +200,8 @@ def completion_ask(raw: Raw) -> CompletionAsk:
     """
     raw = _without_nulls(raw)
     _refuse_fields(raw)
+    if raw.get("tools"):
+        raise BadRequest("`tools` need messages.", hint="Ask /v1/chat/completions.", param="tools")
     best_of = raw.get("best_of", 1)
     if best_of not in (1, raw.get("n", 1)):
         raise BadRequest("`best_of` other than `n` is not supported.", hint="Leave it out.", param="best_of")
@@ -218,7 +221,10 @@ def completion_ask(raw: Raw) -> CompletionAsk:
         raise BadRequest(
             "`suffix` needs prompts that are text, without `echo`.", hint="Send text alone.", param="suffix"
         )
-    return CompletionAsk(body.model, prompts, body.suffix, options, body.stream, body.stream_options.include_usage)
+    shape = typed({"json_schema": _schema(body)}, AnswerShape)
+    return CompletionAsk(
+        body.model, prompts, body.suffix, options, shape, body.stream, body.stream_options.include_usage
+    )
 
 
 def embedding_ask(raw: Raw) -> EmbeddingAsk:
@@ -273,10 +279,10 @@ def _refuse_fields(raw: Raw) -> None:
                 )
 
 
-# --- shape of a chat answer -------------------------------------------------------------------------------
+# --- shape of an answer -----------------------------------------------------------------------------------
 
 
-def _shape(body: ChatBody) -> AnswerShape:
+def _schema(body: _Common) -> str:
     schema = schema_of(body.response_format, "response_format") if body.response_format is not None else ""
     if body.json_schema:
         if schema:
@@ -288,11 +294,15 @@ def _shape(body: ChatBody) -> AnswerShape:
         raise BadRequest(
             "`grammar` and a JSON format cannot both hold for one answer.", hint="Send one.", param="grammar"
         )
+    return schema
+
+
+def _shape(body: ChatBody) -> AnswerShape:
     return answer_shape(
         tools=[_tool(index, spec) for index, spec in enumerate(body.tools)],
         choice=_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
-        json_schema=schema,
+        json_schema=_schema(body),
         reasoning=reasoning_of(body.reasoning_effort),
         reasoning_budget=body.reasoning_budget,
         template_values=json_text(body.chat_template_kwargs) if body.chat_template_kwargs else "",
