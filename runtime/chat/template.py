@@ -9,6 +9,7 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from runtime.chat.abilities import Abilities, Row, find_abilities
 from runtime.chat.ask import NOTHING, Ask, make_ask
@@ -110,7 +111,11 @@ class ChatTemplate:
         self._system_in_user = self._lacks_system_turn()
         self.abilities = find_abilities(self._try_rows, self._content, text)
         self._row_maker = RowMaker(self.abilities, self.form, self._content)
-        self.form = self._find_form(special_texts)
+        form = self._find_form(special_texts)
+        if form is None:
+            # Tools in words of ours, if they cannot be read in the model's own.
+            self.abilities = replace(self.abilities, shows_tools=False, shows_calls=False, shows_results=False)
+        self.form = form or PLAIN_FORM
         self._row_maker = RowMaker(self.abilities, self.form, self._content)
         self.tags = derive_tags(self._try_answer)
 
@@ -236,13 +241,13 @@ class ChatTemplate:
             return None
         return derive_form(self._try_answer, one_call=self.abilities.one_call)
 
-    def _find_form(self, special_texts: Iterable[str]) -> ToolFormat:
+    def _find_form(self, special_texts: Iterable[str]) -> ToolFormat | None:
         """How the model writes calls: as its family does, unless the template shows something else."""
         spec = choose_tool_spec(self.text, load_tool_specs(), special_texts if self.abilities.shows_tools else ())
         if spec is not None and (not self.abilities.shows_calls or can_read(self._try_answer, spec.form)):
             return spec.form
         derived = self._derived_form()
-        return derived or (spec.form if spec else PLAIN_FORM)
+        return derived or (spec.form if spec else None)
 
     def _no_tools(self) -> TemplateValue:
         """How "no tools" is said: `None` to most templates, an empty list to those that walk it unasked."""

@@ -140,8 +140,21 @@ def test_template_of_a_known_family_when_read_then_its_spec_is_used(text: str, t
 
 def test_template_that_is_silent_when_the_vocabulary_has_the_marks_then_they_decide() -> None:
     text = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" + "{{ messages[-1].content }}"
-    assert make(text).form == PLAIN_FORM
     assert make(text, ("<|tool_call_start|>", "<|x|>")).form.triggers[0].text == "<|tool_call_start|>"
+
+
+def test_template_whose_calls_cannot_be_read_when_it_shows_tools_then_ours_are_told_instead() -> None:
+    text = (
+        "{% for t in tools or [] %}native {{ t.function.name }}{% endfor %}"
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name | upper }} with {{ c.function.arguments }}{% endfor %}{% endfor %}"
+    )
+    template = make(text)
+    assert template.form == PLAIN_FORM
+    shown = render(template, *TALK)
+    assert "native" not in shown
+    assert shown.count("<tool_call>") == 3  # one in the instruction
+    assert "<tool_response>\nsunny\n</tool_response>" in shown
 
 
 def test_switch_for_reasoning_when_the_template_has_one_then_it_is_found() -> None:
@@ -155,7 +168,7 @@ def test_template_that_reads_descriptions_when_a_parameter_has_none_then_gets_an
         "{% for t in tools or [] %}{% for k, p in t.function.parameters.properties | items %}"
         "{{ t.function.name + k + p['description'] }}{% endfor %}{% endfor %}{{ messages[-1].content }}"
     )
-    template = make(text)
+    template = make(text, ("<|tool_call_start|>",))
     assert template.abilities.describes
     assert "get_weathercity" in render(template, TALK[1])
 
@@ -165,7 +178,7 @@ def test_template_with_tools_in_the_system_message_when_rendered_then_they_are_t
         "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if 'tools' in m and m['tools'] %}"
         "<|tool|>{{ m['tools'] }}<|/tool|>{% endif %}<|end|>{% endfor %}"
     )
-    template = make(text)
+    template = make(text, ("<|tool_call_start|>",))
     assert template.abilities.system_tools
     assert '<|tool|>[{"name": "get_weather"' in render(template, TALK[1])
 

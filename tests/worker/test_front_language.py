@@ -147,7 +147,10 @@ def test_template_that_knows_neither_when_loaded_then_answers_without_tools_need
 
 def test_template_for_tools_when_the_model_brings_one_then_conversations_with_tools_use_it() -> None:
     vocab = CharacterTokenizer(CONTROL, chat_template="plain:{{ messages[0].content }}")
-    vocab.tool_template = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}:{{ messages[0].content }}"
+    vocab.tool_template = (
+        "{# <tool_call> and </tool_call> #}{% for t in tools or [] %}{{ t.function.name }}{% endfor %}:"
+        "{{ messages[0].content }}"
+    )
     clock = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     language = Language(vocab, HeaderWords(CONTROL, ()), n_ctx=1000, clock=lambda: clock)
     shape = AnswerShape(tools=(Tool("now"),))
