@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from runtime.errors import BadRequest, Busy, RuntimeFault, WorldFault, to_failure
+from runtime.host.api.answering import check_media
 from runtime.host.api.http import (
     COMMENT,
     KEEP_ALIVE_S,
@@ -176,6 +177,7 @@ class AdminRoutes:
                 options=ask.options,
                 from_window=True,
                 continue_last=ask.continue_last,
+                shape=ask.shape,
             )
 
         async def work(send: Send) -> None:
@@ -183,6 +185,7 @@ class AdminRoutes:
                 stream = EventStream(send, {"x-request-id": ticket.request_id})
                 try:
                     async with self._desk.lease(ticket) as lease:
+                        check_media(lease, ask.messages)
                         ticket.send(lease, [build(ticket.request_id)])
                         await _stream_chat(ticket, stream)
                 except RuntimeFault as error:
@@ -227,8 +230,8 @@ async def _stream_chat(ticket: Ticket, stream: EventStream) -> None:
 
 def _chat_event(message: RequestMessage, model: str) -> ChatEvent | None:
     match message:
-        case Delta(choice=choice, kind=kind, text=text, n_tokens=n_tokens):
-            return ChatDelta(kind, text, choice, n_tokens)
+        case Delta(choice=choice, kind=kind, text=text, n_tokens=n_tokens, tool_call=tool_call):
+            return ChatDelta(kind, text, choice, n_tokens, tool_call)
         case Queued(position=position):
             return ChatQueued(position)
         case PromptProgress(done=done, total=total, cached=cached, dropped_turns=dropped_turns):
