@@ -1,5 +1,7 @@
 """Where header bytes come from: the one seam between a file on disk and one that is still elsewhere."""
 
+import errno
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -28,6 +30,13 @@ class FileSource:
     """A local file. Use as a context manager; home thread: the one that opened it."""
 
     def __init__(self, path: Path) -> None:
+        """Opens it.
+
+        Raises:
+            OSError: it cannot be opened, or is no ordinary file: a pipe would be waited for without end.
+        """
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "It is no ordinary file", str(path))
         self._file = path.open("rb", buffering=0)
         self._path = path
         self._size_bytes = path.stat().st_size

@@ -5,6 +5,7 @@ Files and folders that vanish or cannot be read while one looks are passed over;
 
 import logging
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +74,14 @@ def extended(path: str, platform: str = sys.platform) -> str:
 
 
 def look_at(path: Path) -> DiskFile | None:
-    """One file; `None` if there is none, or it cannot be read."""
+    """One file; `None` if there is none, it is no ordinary one, or it cannot be read."""
     try:
         real_folder = os.path.realpath(path.parent)
         status = Path(extended(str(path))).stat()
         is_link = path.is_symlink()
     except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(status.st_mode):
         return None
     return DiskFile(path, os.path.join(real_folder, path.name), stamp_of(status), status.st_nlink, is_link)  # noqa: PTH118
 
@@ -107,7 +110,7 @@ def walk(root: Path) -> Tree:
             if name.startswith("."):
                 continue
             try:
-                if name.lower().endswith(MODEL_SUFFIX) and not entry.is_dir():
+                if name.lower().endswith(MODEL_SUFFIX) and entry.is_file():  # to open a pipe is to wait for ever
                     if len(files) >= MAX_FILES:
                         _log.warning("only %d model files below %s are looked at", MAX_FILES, root)
                         return Tree(tuple(files))

@@ -231,6 +231,20 @@ def test_folders_that_link_to_each_other_when_looked_at_then_the_walk_ends(
     assert len(library.installed()) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_pipe_that_is_called_like_a_model_when_looked_at_then_is_passed_over_and_never_opened(
+    folder: DataFolder, library: Library
+) -> None:
+    put(folder, "x.gguf")
+    os.mkfifo(folder.models / "pipe.gguf")  # to open it is to wait for somebody who writes, for ever
+    (folder.models / "link.gguf").symlink_to(folder.models / "pipe.gguf")
+    put(folder, "set-00001-of-00002.gguf")
+    os.mkfifo(folder.models / "set-00002-of-00002.gguf")
+    assert set(by_id(library)) == {"x", "set"}
+    with pytest.raises(ModelNotFound, match="no ordinary file"):
+        library.resolve(str(folder.models / "pipe.gguf"))
+
+
 @pytest.mark.parametrize("make", [lambda path: path.touch(), lambda path: path.mkdir()])
 def test_models_path_that_is_no_plain_folder_of_files_when_looked_at_then_nothing_breaks(
     tmp_path: Path, make: Callable[[Path], None]
