@@ -250,20 +250,30 @@ class PromptBuilder:
         )
 
     def _tokenize(self, text: str, is_wanted: Callable[[], bool] = lambda: True) -> list[int]:
+        return self._tokens_and_places(text, is_wanted)[0]
+
+    def _tokens_and_places(
+        self, text: str, is_wanted: Callable[[], bool] = lambda: True
+    ) -> tuple[list[int], list[int]]:
+        """Tokens of a text, and how many stand before each picture or sound in it."""
         ids: list[int] = []
+        lengths: list[int] = []
         for piece in text.split(MEDIA):
             ids += self._guard.tokenize(piece, is_wanted=is_wanted, goes_on=bool(ids))
+            lengths.append(len(ids))
         n_bos = len(self._bos_ids)
-        return ids if not n_bos or ids[:n_bos] == self._bos_ids else self._bos_ids + ids
+        has_bos = not n_bos or ids[:n_bos] == self._bos_ids
+        return (ids, lengths[:-1]) if has_bos else (self._bos_ids + ids, [n_bos + length for length in lengths[:-1]])
 
     def _media(self, messages: Sequence[Message], text: str) -> tuple[tuple[int, MediaPart], ...]:
         """The pictures and sounds that are left in the rendered text: the last ones, as old turns may be gone."""
-        places = [i for i, character in enumerate(text) if character == MEDIA] if MEDIA in text else []
+        if MEDIA not in text:
+            return ()
         given = [part.media for message in messages for part in message.parts if not isinstance(part, TextPart)]
+        places = self._tokens_and_places(text)[1]
         if len(places) > len(given):
             raise TemplateRefused("The model's chat template repeats the pictures of the conversation.")
-        kept = given[len(given) - len(places) :]
-        return tuple((len(self._tokenize(text[:place])), media) for place, media in zip(places, kept, strict=True))
+        return tuple(zip(places, given[len(given) - len(places) :], strict=True))
 
     def _before_answer(
         self, messages: Sequence[Message], now: datetime.datetime, ask: Ask, *, continue_last: bool
