@@ -37,3 +37,16 @@ PATTERNS: dict[str, str] = {
     "byte": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
     "regex": "^[A-Za-z0-9 ]{1,40}$",
 }
+_SHORT_URL = "https?://[a-z0-9]{1,20}[.][a-z]{2,4}(/[a-z0-9._-]{1,10}){0,2}"
+_SHORT_EMAIL = "^[a-z0-9]{1,8}@[a-z0-9]{1,8}[.][a-z]{2,3}$"
+SHORTER: dict[str, str] = {
+    "email": _SHORT_EMAIL,
+    "idn-email": _SHORT_EMAIL,
+    "hostname": "^[a-z0-9]{1,12}[.][a-z]{2,3}$",
+    "idn-hostname": "^[a-z0-9]{1,12}[.][a-z]{2,3}$",
+    "uri": f"^{_SHORT_URL}$",
+    "url": f"^{_SHORT_URL}$",
+    "iri": f"^{_SHORT_URL}$",
+    "uri-reference": "^/[a-z0-9._-]{1,20}$",
+}
+"""For schemas that also bound the length below what the pattern above may come to."""

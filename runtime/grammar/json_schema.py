@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from runtime.grammar.formats import PATTERNS
+from runtime.grammar.formats import PATTERNS, SHORTER
 from runtime.grammar.numbers import integer_between, number_between
 from runtime.grammar.regex import read_pattern
 from runtime.grammar.rules import RuleSet, counted, either, literal, sequence
@@ -36,10 +36,12 @@ from runtime.grammar.schema_terms import (
     unsupported,
     wrong,
 )
-from runtime.grammar.strings import JSON_STRING, StringForm, fixed_string, free_string, pattern_string
+from runtime.grammar.strings import JSON_STRING, StringForm, fits_length, fixed_string, free_string, pattern_string
 
 MAX_SCHEMAS = 20_000
 """Schemas looked at, joined ones included."""
+MAX_LOOKED_AT_BYTES = 8 * 1024 * 1024
+"""Text of those schemas."""
 MAX_UNIQUE = 8
 """Values of an enum whose items must differ: each set of them is a rule."""
 MAX_STEP = 1000
@@ -100,6 +102,7 @@ class SchemaWriter:
         self._known: dict[bytes, str] = {}
         self._impossible: set[bytes] = set()
         self._n_schemas = 0
+        self._n_bytes = 0
         self._depth = 0
 
     @property
@@ -130,8 +133,9 @@ class SchemaWriter:
             raise Unsatisfiable
         if key not in self._known:
             self._n_schemas += 1
-            if self._n_schemas > MAX_SCHEMAS:
-                raise wrong(f"it comes to more than {MAX_SCHEMAS:,} schemas")
+            self._n_bytes += len(key)
+            if self._n_schemas > MAX_SCHEMAS or self._n_bytes > MAX_LOOKED_AT_BYTES:
+                raise wrong("it comes to too many combinations of its parts")
             # A schema may lead to itself, so it has its name before it has its body.
             name = self._known[key] = self.rules.reserve()
             self._depth += 1
@@ -254,7 +258,10 @@ class SchemaWriter:
         wanted = known if pattern is None else pattern
         if wanted is None:
             return self.rules.rule(free_string(self.rules, form, low, high))
-        return self.rules.rule(pattern_string(self.rules, form, read_pattern(wanted), low, high))
+        node = read_pattern(wanted)
+        if pattern is None and isinstance(form_name, str) and form_name in SHORTER and not fits_length(node, low, high):
+            node = read_pattern(SHORTER[form_name])
+        return self.rules.rule(pattern_string(self.rules, form, node, low, high))
 
     def _number(self, schema: Schema, *, is_integer: bool) -> str | None:
         low, above = _bound(number(schema, "minimum"), number(schema, "exclusiveMinimum"), is_low=True)

@@ -228,15 +228,32 @@ class ProgramBuilder:
         ]
 
     def _nullable(self) -> list[bool]:
+        """Which rules may be empty; in time that grows with the grammar's size."""
         may_be_empty = [False] * len(self.rules)
-        changed = True
-        while changed:
-            changed = False
-            for rule, alternatives in enumerate(self.rules):
-                if not may_be_empty[rule] and any(
-                    all(_may_be_empty(element, may_be_empty) for element in alternative) for alternative in alternatives
-                ):
-                    may_be_empty[rule] = changed = True
+        uses: dict[int, list[tuple[int, int]]] = {}
+        missing: dict[tuple[int, int], int] = {}
+        todo: list[int] = []
+
+        def note(rule: int) -> None:
+            if not may_be_empty[rule]:
+                may_be_empty[rule] = True
+                todo.append(rule)
+
+        for rule, alternatives in enumerate(self.rules):
+            for index, alternative in enumerate(alternatives):
+                if any(element.kind not in (Kind.RULE, Kind.REPEAT) for element in alternative):
+                    continue
+                needed = {element.value for element in alternative if _needs_rule(element)}
+                missing[rule, index] = len(needed)
+                for other in needed:
+                    uses.setdefault(other, []).append((rule, index))
+                if not needed:
+                    note(rule)
+        while todo:
+            for key in uses.get(todo.pop(), ()):
+                missing[key] -= 1
+                if missing[key] == 0:
+                    note(key[0])
         return may_be_empty
 
     def _check_left_recursion(self) -> None:

@@ -15,6 +15,8 @@ from runtime.messages.shared import MAX_SCHEMA_CHARS
 Schema = Mapping[str, object]
 PARAM = "json_schema"
 MAX_DEPTH = 64
+MAX_BRANCHES = 128
+"""Combinations of two lists of branches."""
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 UNSUPPORTED = frozenset(
     {
@@ -307,6 +309,8 @@ def _joined(keyword: str, one: object, other: object, first: Schema, second: Sch
     if keyword == "allOf":
         return [*schemas(first, keyword), *schemas(second, keyword)]
     if keyword in {"anyOf", "oneOf"}:
+        if len(schemas(first, keyword)) * len(schemas(second, keyword)) > MAX_BRANCHES:
+            raise unsupported(keyword, f"in more than {MAX_BRANCHES} combinations")
         return [both(left, right) for left in schemas(first, keyword) for right in schemas(second, keyword)]
     if keyword in {"properties", "patternProperties"}:
         left, right = properties(first, keyword), properties(second, keyword)

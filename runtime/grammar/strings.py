@@ -11,8 +11,8 @@ from runtime.grammar.utf8 import MAX_CODE_POINT, Ranges, inverted, normalized
 
 MAX_STATES = 2000
 """States of a pattern's automaton, where it has to be counted along with a length."""
-MAX_COUNTED = 20_000
-"""States times lengths."""
+MAX_COUNTED = 60_000
+"""Transitions times lengths: about a second of work."""
 _HEX = "[0-9a-fA-F]"
 _JSON_CHARACTER = (
     '[^"\\\\\\x00-\\x1F\\x7F] | "\\\\" (["\\\\/bfnrt] | "u" ([0-9abcefABCEF] ' + _HEX + "{3} | [dD] [0-7] "
@@ -73,10 +73,15 @@ def pattern_string(rules: RuleSet, form: StringForm, node: Node, low: int, high:
     Raises:
         BadRequest: pattern and length together are too large.
     """
-    least, most = length_range(node)
-    if least >= low and (high is None or (most is not None and most <= high)):
+    if fits_length(node, low, high):
         return _quoted(form, _expression(rules, form, node))
     return _quoted(form, _Counted(rules, form, low, high).start(node))
+
+
+def fits_length(node: Node, low: int, high: int | None) -> bool:
+    """Whether all that fits a pattern has `low` to `high` characters."""
+    least, most = length_range(node)
+    return least >= low and (high is None or (most is not None and most <= high))
 
 
 def pattern_takes(node: Node, text: str) -> bool:
@@ -155,22 +160,18 @@ class _Counted:
         self._high = high
         self._free: list[list[int]] = []
         self._reads: list[tuple[Ranges, int] | None] = []
+        self._closures: dict[int, list[int]] = {}
 
     def start(self, node: Node) -> str:
         last = self._state()
         first = self._build(node, last)
         names: dict[tuple[int, int], str] = {}
+        n_ways = 0
         todo: list[tuple[int, int]] = []
 
         def name(state: int, count: int) -> str:
             key = state, (min(count, self._low) if self._high is None else count)
             if key not in names:
-                if len(names) > MAX_COUNTED:
-                    raise BadRequest(
-                        "A pattern together with minLength or maxLength is too large.",
-                        hint="Write the length into the pattern, or choose a smaller one.",
-                        param="pattern",
-                    )
                 names[key] = self._rules.reserve()
                 todo.append(key)
             return names[key]
@@ -179,7 +180,15 @@ class _Counted:
         while todo:
             state, count = todo.pop()
             alternatives = []
-            for reached in sorted(self._closure(state)):
+            reachable = self._closure(state)
+            n_ways += len(reachable)
+            if n_ways > MAX_COUNTED:
+                raise BadRequest(
+                    "A pattern together with minLength or maxLength is too large.",
+                    hint="Write the length into the pattern, or choose a smaller one.",
+                    param="pattern",
+                )
+            for reached in reachable:
                 if reached == last and count >= self._low:
                     alternatives.append('""')
                 edge = self._reads[reached]
@@ -213,7 +222,9 @@ class _Counted:
         if isinstance(node, Either):
             self._free[state] += [self._build(part, after) for part in node.parts]
         elif isinstance(node, Repeat):
-            if node.high is None:
+            # More than there are characters is as good as any number, and takes one state instead of many.
+            most, each = self._high, max(length_range(node.part)[0], 1)
+            if node.high is None or (most is not None and node.high * each >= most):
                 self._free[state] += [self._build(node.part, state), after]
                 after = state
             else:
@@ -226,11 +237,18 @@ class _Counted:
             return after
         return state
 
-    def _closure(self, state: int) -> set[int]:
+    def _closure(self, state: int) -> list[int]:
+        """What is reached without a character, of which something comes: an edge, or the end."""
+        found = self._closures.get(state)
+        if found is None:
+            found = self._closures[state] = self._search(state)
+        return found
+
+    def _search(self, state: int) -> list[int]:
         seen, todo = {state}, [state]
         while todo:
             for target in self._free[todo.pop()]:
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
-        return seen
+        return sorted(other for other in seen if self._reads[other] is not None or not self._free[other])
