@@ -1,6 +1,7 @@
 """`deskside models import`, `verify`, `remove`, `quantize` and `folders`: the files of the library."""
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -53,9 +54,11 @@ def follow_job(
     begun: list[str] = []
 
     async def begin_and_note(client: HostClient) -> Job:
-        job = await begin(client)
-        begun.append(job.id)
-        return job
+        beginning = asyncio.ensure_future(begin(client))
+        try:
+            return await asyncio.shield(beginning)
+        finally:  # Ctrl-C meanwhile does not stop the host: only what has an id can be cancelled
+            begun.append((await beginning).id)
 
     def step(started: Job, event: HostEvent) -> Job | None:
         seen = event.jobs if isinstance(event, Snapshot) else (event.job,) if isinstance(event, JobChanged) else ()

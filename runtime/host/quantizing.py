@@ -1,6 +1,7 @@
 """Making smaller files of models: a process does it (`python -m runtime.worker.quantize`), a job shows it."""
 
 import asyncio
+import logging
 import re
 import shutil
 import sys
@@ -18,8 +19,17 @@ from runtime.library.progress import Cancelled, Progress
 from runtime.messages.api import InstalledModel
 from runtime.messages.fit import MemoryPlan
 from runtime.messages.library import Job, QuantizePreview, QuantizeRequest
-from runtime.messages.quantize import QuantizeAnswer, QuantizeDone, QuantizeFailed, QuantizeOrder, QuantizeProgress
+from runtime.messages.quantize import (
+    PARTIAL_SUFFIX,
+    QuantizeAnswer,
+    QuantizeDone,
+    QuantizeFailed,
+    QuantizeOrder,
+    QuantizeProgress,
+)
 from runtime.units import format_bytes
+
+log = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "runtime.worker.quantize")
 CANCEL_CHECK_S = 0.2
@@ -128,16 +138,20 @@ class Quantizing:
 
     async def _make(self, order: QuantizeOrder, control: JobControl) -> QuantizeDone:
         control.report(Progress(0, 1, "Reading"))
-        async with json_child(self._command, _line(order)) as child:
-            making = asyncio.create_task(_made(child, control), name="quantize")
-            try:
-                while not making.done():
-                    await asyncio.wait({making}, timeout=CANCEL_CHECK_S)
-                    if control.is_cancelled() and not making.done():
-                        raise Cancelled  # leaving the block ends the process, which removes what it wrote
-                return making.result()
-            finally:
-                making.cancel()
+        try:
+            async with json_child(self._command, _line(order)) as child:
+                making = asyncio.create_task(_made(child, control), name="quantize")
+                try:
+                    while not making.done():
+                        await asyncio.wait({making}, timeout=CANCEL_CHECK_S)
+                        if control.is_cancelled() and not making.done():
+                            raise Cancelled  # leaving the block ends the process, which removes what it wrote
+                    return making.result()
+                finally:
+                    making.cancel()
+        finally:
+            # One that was killed could not remove it.
+            await asyncio.to_thread(_remove_half, Path(order.target + PARTIAL_SUFFIX))
 
     def _target(self, model: InstalledModel, quantization: str) -> Path:
         """A name that is free, beside the source where that is ours, else below the main folder."""
@@ -194,6 +208,13 @@ def _free_bytes(target: Path) -> int:
         return shutil.disk_usage(folder).free
     except OSError:
         return 0
+
+
+def _remove_half(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s cannot be removed: %s", path, error)
 
 
 def _make_folder(folder: Path) -> None:

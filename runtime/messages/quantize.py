@@ -8,13 +8,16 @@ import msgspec
 
 from runtime.errors import Failure
 
+PARTIAL_SUFFIX = ".partial"
+"""Of the file while it is written. A process that was killed leaves it: whoever started it removes it."""
+
 
 class QuantizeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Make `target` of `source`.
 
     Attributes:
         source: a GGUF file of F32, F16 or BF16 weights; of a split model, its first part.
-        target: the file to make; it must not exist. Written as `<target>.partial` and renamed at the end.
+        target: the file to make; it must not exist. Written with `PARTIAL_SUFFIX` and renamed at the end.
         quantization: name of the file type, such as `Q4_K_M`.
         n_threads: 0 takes the physical cores.
         preview: only say what it would come to; `target` may be empty.

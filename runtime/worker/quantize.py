@@ -2,7 +2,7 @@
 
 One order comes as a line of JSON on standard input, answers go to standard output as lines of JSON (see
 `runtime.messages.quantize`), llama.cpp's own words to standard error. The end of standard input cancels: the partial
-file is removed and the process ends. A killed process leaves `<target>.partial`, which the next one writes over.
+file is removed and the process ends. A killed process leaves `<target>.partial`, which the host removes.
 """
 
 import contextlib
@@ -35,11 +35,17 @@ from runtime.gguf.facts import split_name
 from runtime.gguf.header import GgufHeader, TensorInfo, read_header
 from runtime.gguf.quantization import FILE_TYPES, TENSOR_TYPES, tensor_bytes
 from runtime.gguf.source import FileSource
-from runtime.messages.quantize import QuantizeAnswer, QuantizeDone, QuantizeFailed, QuantizeOrder, QuantizeProgress
+from runtime.messages.quantize import (
+    PARTIAL_SUFFIX,
+    QuantizeAnswer,
+    QuantizeDone,
+    QuantizeFailed,
+    QuantizeOrder,
+    QuantizeProgress,
+)
 from runtime.units import format_bytes
 from runtime.worker import native
 
-PARTIAL_SUFFIX = ".partial"
 SOURCE_TYPES = frozenset({"F32", "F16", "BF16"})
 SPARE_DISK_BYTES = 64 * 1024 * 1024
 """Left free on the disk beside the result."""

@@ -47,6 +47,14 @@ if not order.get('preview'):
     open(order['target'], 'w').close()
 {DONE}
 """
+DIES_LATE = f"""
+import json, sys
+order = json.loads(sys.stdin.readline())
+if not order.get('preview'):
+    open(order['target'] + '.partial', 'w').close()
+    sys.exit(9)
+{DONE}
+"""
 DIES = "import sys\nsys.stderr.write('GGML_ASSERT')\nsys.exit(3)"
 NONSENSE = "print('[]')"
 
@@ -105,3 +113,19 @@ def test_when_the_quantizer_breaks_then_no_job_begins_and_it_is_said(tmp_path: P
             await make(shelf, text).start(QuantizeRequest("m", "Q8_0"))
 
     asyncio.run(run())
+
+
+def test_when_the_quantizer_dies_midway_then_its_half_file_does_not_stay(tmp_path: Path) -> None:
+    async def run() -> None:
+        told: list[HostEvent] = []
+        shelf = Shelf(tmp_path, tmp_path / "Model-F16.gguf")
+        await make(shelf, DIES_LATE, told).start(QuantizeRequest("m", "Q8_0"))
+        async with asyncio.timeout(20):
+            while not any(isinstance(event, JobChanged) and event.job.state != "running" for event in told):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        last = told[-1]
+        assert isinstance(last, JobChanged)
+        assert (last.job.state, shelf.arrived) == ("failed", [])
+
+    asyncio.run(run())
+    assert not list(tmp_path.iterdir())
