@@ -84,7 +84,8 @@ def test_when_slots_are_asked_then_busy_ones_show(host: RunningHost) -> None:
     assert [slot["is_processing"] for slot in host.public.get("/slots").json()] == [False] * 4
     body = {"prompt": "slowly 100000", "stream": True}
     with host.public.stream("POST", "/completion", json=body) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # kept: an iterator that goes away closes the answer
+        next(lines)
         slots = host.public.get("/slots").json()
         assert [slot["is_processing"] for slot in slots] == [True, False, False, False]
         assert slots[0]["id_task"]
