@@ -57,20 +57,6 @@ class Candidates:
         native.sampler_apply(sampler, self._pointer)
         return ctypes.c_int32.from_address(array.data + array.selected * _ITEM_BYTES).value
 
-    def filter(self, sampler: int, size: int) -> int:
-        """Run a sampler that sets refused entries to -inf, and close the gaps; returns how many are left."""
-        array = self._array
-        array.data = self._address
-        array.size = size
-        array.selected = -1
-        array.sorted = False
-        native.sampler_apply_slow(sampler, self._pointer)
-        kept = np.flatnonzero(self.logits[:size] != -np.inf)
-        n_kept = len(kept)
-        if n_kept < size:
-            self._items[:n_kept] = self._items[kept]
-        return n_kept
-
     def remove(self, ids: IntRow, size: int) -> int:
         """Take these tokens out of the first `size` entries; returns how many are left."""
         if not len(ids):

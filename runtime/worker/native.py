@@ -169,7 +169,6 @@ sampler_chain_default_params = _bind("llama_sampler_chain_default_params", llama
 sampler_chain_init = _bind("llama_sampler_chain_init", c_void_p, llama_cpp.llama_sampler_chain_params)
 sampler_chain_add = _bind("llama_sampler_chain_add", None, c_void_p, c_void_p)
 sampler_apply = _bind("llama_sampler_apply", None, c_void_p, POINTER(TokenDataArray), keep_lock=True)
-sampler_apply_slow = _bind("llama_sampler_apply", None, c_void_p, POINTER(TokenDataArray))
 sampler_accept = _bind("llama_sampler_accept", None, c_void_p, c_int32, keep_lock=True)
 sampler_clone = _bind("llama_sampler_clone", c_void_p, c_void_p)
 sampler_free = _bind("llama_sampler_free", None, c_void_p, keep_lock=True)
@@ -183,7 +182,6 @@ sampler_init_temp = _bind("llama_sampler_init_temp", c_void_p, c_float)
 sampler_init_temp_ext = _bind("llama_sampler_init_temp_ext", c_void_p, c_float, c_float, c_float)
 sampler_init_xtc = _bind("llama_sampler_init_xtc", c_void_p, c_float, c_float, c_size_t, c_uint32)
 sampler_init_mirostat_v2 = _bind("llama_sampler_init_mirostat_v2", c_void_p, c_uint32, c_float, c_float)
-sampler_init_grammar = _bind("llama_sampler_init_grammar", c_void_p, c_void_p, c_char_p, c_char_p)
 sampler_init_penalties = _bind("llama_sampler_init_penalties", c_void_p, c_int32, c_int32, c_float, c_float, c_float)
 sampler_init_dry = _bind(
     "llama_sampler_init_dry",
