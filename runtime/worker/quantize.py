@@ -416,13 +416,17 @@ class _Process:
                 self._partial.unlink()
         os._exit(0)
 
-    def run(self, raw_order: bytes) -> int:
+    def order(self, raw_order: bytes) -> QuantizeOrder | None:
+        """What is asked for; `None` once it was answered that this is no order."""
         try:
-            order = msgspec.json.decode(raw_order, type=QuantizeOrder)
-            done = preview(order) if order.preview else quantize(order, self.answer, self.on_partial)
+            return msgspec.json.decode(raw_order, type=QuantizeOrder)
         except msgspec.MsgspecError as error:
             self.answer(QuantizeFailed(to_failure(BadRequest(f"That is no order: {error}."))))
-            return 1
+            return None
+
+    def run(self, order: QuantizeOrder) -> int:
+        try:
+            done = preview(order) if order.preview else quantize(order, self.answer, self.on_partial)
         except Exception as error:  # noqa: BLE001 - the top of this process
             self.answer(QuantizeFailed(to_failure(error)))
             return 1
@@ -435,10 +439,12 @@ def main() -> int:
     answers = os.dup(1)
     os.dup2(2, 1)
     process = _Process(answers)
-    raw_order = _read_line()
+    order = process.order(_read_line())
+    if order is None:
+        return 1
     threading.Thread(target=process.watch, name="stdin", daemon=True).start()
     native.backend_init()
-    return process.run(raw_order)
+    return process.run(order)
 
 
 def _read_line() -> bytes:
