@@ -56,7 +56,7 @@ def test_when_streamed_then_the_text_equals_the_whole_answer(client: ollama.Clie
     given: Any = {
         "model": real_host.model,
         "messages": ask("Name three colours."),
-        "options": {**GREEDY, "num_predict": 30},
+        "options": {**GREEDY, "num_predict": 30, "seed": 1},
     }
     whole = client.chat(**given)
     parts = list(client.chat(**given, stream=True))
@@ -214,8 +214,8 @@ def test_when_a_template_is_applied_then_completing_it_is_the_chat(real_host: Ho
     messages = ask("What is the capital of France?")
     prompt = post(real_host, "/apply-template", messages=messages)["prompt"]
     assert prompt.endswith("<|im_start|>assistant\n")
-    text = post(real_host, "/completion", prompt=prompt, n_predict=12, temperature=0)["content"]
-    chat = post(real_host, "/v1/chat/completions", messages=messages, max_tokens=12, temperature=0)
+    text = post(real_host, "/completion", prompt=prompt, n_predict=12, temperature=0, seed=1)["content"]
+    chat = post(real_host, "/v1/chat/completions", messages=messages, max_tokens=12, temperature=0, seed=1)
     assert text == chat["choices"][0]["message"]["content"]
 
 
