@@ -3,9 +3,13 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 from hypothesis import settings
+
+# A shell starts what runs in its background deaf to Ctrl-C, and programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Models, settings and the trash of whoever runs the tests are neither seen nor touched.
 _home = tempfile.mkdtemp(prefix="deskside-home-")
