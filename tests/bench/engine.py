@@ -32,7 +32,7 @@ from runtime.worker.load import LlamaModel, load_model
 
 LEAST_SHARE = 0.97
 MOST_OWN_US = 60.0
-LEAST_OF_BARE = 0.95
+LEAST_OF_BARE = 0.97
 MOST_OF_COLD = 0.10
 
 N_PARALLEL = 32
