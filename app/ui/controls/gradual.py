@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from PySide6.QtCore import QObject, QTimer
 
-SLICE_S = 0.008
+SLICE_S = 0.004
 """Longest work in one turn of the event loop, beside the one step that is under way."""
 
 
@@ -26,9 +26,9 @@ class Gradual(QObject):
         return self._steps is not None
 
     def run(self, steps: Iterator[object], done: Callable[[], None] | None = None) -> None:
-        """Take a generator's steps: the first slice at once, the rest in later turns; then `done`."""
+        """Take a generator's steps in later turns of the event loop, beside none of what called; then `done`."""
         self._steps, self._done = steps, done
-        self._go_on()
+        self._timer.start()
 
     def stop(self) -> None:
         """Leave what is left undone."""
