@@ -14,7 +14,6 @@ that whatever else the machine does falls on both alike; medians over the steps 
   against reading such a conversation anew.
 """
 
-import argparse
 import statistics
 import sys
 import time
@@ -29,6 +28,7 @@ from runtime.worker import native, parameters
 from runtime.worker.batch import BatchArrays
 from runtime.worker.engine import Engine
 from runtime.worker.load import LlamaModel, load_model
+from tests.bench.command import run_part
 
 LEAST_SHARE = 0.97
 MOST_OWN_US = 60.0
@@ -289,16 +289,7 @@ def show(report: Report) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.engine", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the steps, one conversation")
-    chosen = parser.parse_args()
-    report = run(quick=chosen.quick)
-    if chosen.json:
-        print(msgspec.json.encode(report).decode())
-    else:
-        show(report)
-    return 1 if report.missed else 0
+    return run_part("tests.bench.engine", __doc__, "a quarter of the steps, one conversation", run, show)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Then each file is planned once more as one that is not here: served by a hub on 
 headers are fetched.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from runtime.options import KvType, LoadOptions, ModelsOptions
 from runtime.paths import DataFolder
 from runtime.probe.report import DryRun
 from runtime.units import format_bytes
+from tests.bench.command import run_part
 from tests.fakes.fake_hub import FakeHub, FakeRepo
 from tests.support.architectures import Case, measure, write_metadata
 from tests.support.load_child import LoadChild
@@ -309,16 +309,7 @@ def show(report: Report) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.plan", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quick", action="store_true", help="one context only")
-    chosen = parser.parse_args()
-    report = run(quick=chosen.quick)
-    if chosen.json:
-        print(msgspec.json.encode(report).decode())
-    else:
-        show(report)
-    return 1 if report.missed else 0
+    return run_part("tests.bench.plan", __doc__, "one context only", run, show)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Beside the prediction stands what the formula everybody uses says: file size ove
 prediction after the other models' runs of this bench went into the history, as the program does with its answers.
 """
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from runtime.scheduler.plan import BatchPlan
 from runtime.worker import native
 from runtime.worker.batch import BatchArrays
 from runtime.worker.load import LlamaModel, load_model
+from tests.bench.command import run_part
 from tests.support.random_model import Shape, write_random_model
 
 MOST_OFF = 0.20
@@ -260,16 +260,7 @@ def show(report: Report) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.speed", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quick", action="store_true", help="two rounds a model instead of five")
-    chosen = parser.parse_args()
-    report = run(quick=chosen.quick)
-    if chosen.json:
-        print(msgspec.json.encode(report).decode())
-    else:
-        show(report)
-    return 1 if report.missed else 0
+    return run_part("tests.bench.speed", __doc__, "two rounds a model instead of five", run, show)
 
 
 if __name__ == "__main__":
