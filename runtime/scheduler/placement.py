@@ -11,10 +11,11 @@ The policy follows the memory kind chosen at load:
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.errors import BugFault
 from runtime.scheduler.hostcache import HostCache
+from runtime.scheduler.media import PLAIN, Layout
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.prefix import Match, PrefixTree, Tokens
 
@@ -59,32 +60,37 @@ class Placement:
         """Whether the sequence holds something nobody is using."""
         return seq_id in self._idle
 
-    def place(self, tokens: Tokens, limit: int) -> Placed:
+    def place(self, tokens: Tokens, limit: int, layout: Layout = PLAIN) -> Placed:
         """Take a sequence for a prompt; at least one sequence must be free or idle.
 
         Args:
             tokens: the prompt.
             limit: most tokens that may be reused; below its length, so that one is always evaluated
                 [KEEP-ONE-TOKEN].
+            layout: where the prompt's tokens stand; what is reused ends at no place inside a picture.
         """
         if self.memory.kind == "points":
             return self._place_at_point(tokens, limit)
-        match = self.tree.match(tokens, limit)
+        match = self._match(tokens, limit, layout)
         found = self.host.find(tokens, limit, whole=False)
-        if found is not None and found[1] >= match.length + HOST_GAIN_TOKENS:
+        if found is not None and layout.floor(found[1]) >= match.length + HOST_GAIN_TOKENS:
             saved, length = found
             seq_id = self._take()
             if self.memory.restore(seq_id, saved.state):
                 self.host.drop(saved)
                 self.tree.extend(seq_id, saved.tokens)
-                return Placed(seq_id, self._cut(seq_id, length), 0)
+                return Placed(seq_id, self._cut(seq_id, layout.floor(length), layout), 0)
             self._empty.append(seq_id)
-            match = self.tree.match(tokens, limit)  # taking a sequence may have evicted a holder
+            match = self._match(tokens, limit, layout)  # taking a sequence may have evicted a holder
         if not match.length:
             return Placed(self._take(), 0, 0)
-        return self._place_on_match(match)
+        return self._place_on_match(match, layout)
 
-    def _place_on_match(self, match: Match) -> Placed:
+    def _match(self, tokens: Tokens, limit: int, layout: Layout) -> Match:
+        match = self.tree.match(tokens, limit)
+        return replace(match, length=layout.floor(match.length))
+
+    def _place_on_match(self, match: Match, layout: Layout) -> Placed:
         idle = [seq_id for seq_id in self._idle if seq_id in match.holders]
         # Keep the sequence with the least to lose, if the greater part of it is what the prompt wants.
         idle.sort(key=self.tree.length)
@@ -93,13 +99,13 @@ class Placement:
             seq_id = idle[0]
             del self._idle[seq_id]
             shared = match.length if len(match.holders) > 1 else 0
-            return Placed(seq_id, self._cut(seq_id, match.length), shared)
+            return Placed(seq_id, self._cut(seq_id, match.length, layout), shared)
         if not can_copy:
             return Placed(self._take(), 0, 0)
         source = min(match.holders)
         held = self.tree.tokens(source)[: match.length]
         seq_id = self._take(keep=source)
-        self.memory.copy(source, seq_id, 0, match.length)
+        self.memory.copy(source, seq_id, 0, layout.position(match.length))
         self.tree.extend(seq_id, held)
         return Placed(seq_id, match.length, match.length)
 
@@ -192,11 +198,11 @@ class Placement:
         self._idle.pop(seq_id, None)
         self._empty.append(seq_id)
 
-    def _cut(self, seq_id: int, length: int) -> int:
+    def _cut(self, seq_id: int, length: int, layout: Layout) -> int:
         """Keep only the first tokens of a sequence; returns how many it holds then."""
         if self.tree.length(seq_id) == length:
             return length
-        if self.memory.remove_range(seq_id, length, -1):
+        if length and self.memory.remove_range(seq_id, layout.position(length), -1):
             self.tree.truncate(seq_id, length)
             return length
         self.memory.remove_range(seq_id, -1, -1)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from runtime.errors import RuntimeFault
 from runtime.messages.shared import PositionLogprobs
+from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.unit import Unit
 
 
@@ -12,7 +13,7 @@ class BatchPlan:
     """One decode.
 
     Attributes:
-        tokens: token of each row.
+        tokens: token of each row; placeholders in a decode of `media`.
         positions: position of each row in its sequence.
         seq_ids: sequence of each row.
         output_rows: rows whose logits are wanted, ascending; at most one a sequence.
@@ -21,6 +22,7 @@ class BatchPlan:
         chunks: each unit with the number of its rows, in row order; the first `n_decode` are units that
             generate, one row each.
         n_decode: rows of units that generate.
+        media: the rows are these of a picture, not tokens (llama.cpp takes one kind at a time).
         request_ids: requests that have rows, for an abort that only happens when all of them are cancelled.
     """
 
@@ -31,6 +33,12 @@ class BatchPlan:
     samples: list[tuple[int, Unit]] = field(default_factory=list)
     chunks: list[tuple[Unit, int]] = field(default_factory=list)
     n_decode: int = 0
+    media: MediaSlice | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its rows can only be decoded all together."""
+        return len(self.tokens) == 1 or (self.media is not None and not self.media.span.is_causal)
 
     @property
     def request_ids(self) -> set[str]:

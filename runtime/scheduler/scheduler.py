@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs
+from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
 from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
@@ -91,6 +92,7 @@ class Scheduler:
         self._row_limit = limits.n_batch
         self._prompt_rows = limits.n_ubatch
         self._admission_paused = False
+        self._was_media = False
         self._last_error_s: float | None = None
         self.is_broken = False
         """llama.cpp failed twice in a short time: end the process."""
@@ -173,16 +175,44 @@ class Scheduler:
         if not self._reading and not self._generating:
             return None
         plan = BatchPlan()
-        self._add_generating(plan)
-        self._add_reading(plan)
+        self._was_media = self._is_media_turn()
+        if self._was_media:
+            self._add_media(plan)
+        else:
+            self._add_generating(plan)
+            self._add_reading(plan)
         return plan
+
+    def _is_media_turn(self) -> bool:
+        """Whether to decode rows of a picture now. They and tokens take turns, where there are both."""
+        n_standing = sum(1 for unit in self._reading if unit.layout.span_at(unit.n_held) is not None)
+        is_alone = n_standing == len(self._reading) and not self._generating
+        return n_standing > 0 and (is_alone or not self._was_media)
+
+    def _add_media(self, plan: BatchPlan) -> None:
+        """Rows of the picture that the oldest of those prompts has come to."""
+        for unit in self._reading:
+            span = unit.layout.span_at(unit.n_held)
+            if span is None:
+                continue
+            first = unit.n_held - span.start
+            n_rows = span.n_rows - first
+            if span.is_causal:
+                room = min(self._limits.n_batch, self._row_limit)
+                n_rows = min(n_rows, min(room, self._prompt_rows, self._limits.n_ubatch) if self._generating else room)
+                n_rows = self._stop_at_point(unit, n_rows)
+            position = unit.layout.position(span.start)
+            plan.media = MediaSlice(span, first, n_rows, position)
+            plan.positions.extend(map(unit.layout.position, range(unit.n_held, unit.n_held + n_rows)))
+            self._add_prompt_rows(plan, unit, n_rows)
+            return
 
     def _add_generating(self, plan: BatchPlan) -> None:
         generating = self._generating[: min(self._row_limit, self._limits.n_outputs_max)]
         tokens, positions, seq_ids = plan.tokens, plan.positions, plan.seq_ids
         for row, unit in enumerate(generating):
             tokens.append(unit.tokens[-1])
-            positions.append(unit.n_held)
+            positions.append(unit.n_held - unit.layout.shift)
             seq_ids.append(unit.seq_id)
             plan.samples.append((row, unit))
             plan.chunks.append((unit, 1))
@@ -201,22 +231,30 @@ class Scheduler:
             # Every sequence moves by a token at least, so the oldest may not take the last rows.
             behind = len(self._reading) - place - 1
             n_rows = min(len(unit.tokens) - unit.n_held, max(1, room - behind))
-            n_rows = self._stop_at_point(unit, n_rows)
+            n_rows = self._stop_at_point(unit, unit.layout.text_rows(unit.n_held, n_rows))
+            if not n_rows:
+                continue  # it stands at a picture
             end = unit.n_held + n_rows
             is_last = end == len(unit.tokens) and unit.job.max_tokens > 0
             if is_last and len(plan.output_rows) >= self._limits.n_outputs_max:
                 break
-            plan.tokens.extend(unit.tokens[unit.n_held : end])
-            plan.positions.extend(range(unit.n_held, end))
-            plan.seq_ids.extend([unit.seq_id] * n_rows)
-            plan.chunks.append((unit, n_rows))
+            position = unit.layout.position(unit.n_held)
+            plan.positions.extend(range(position, position + n_rows))
+            self._add_prompt_rows(plan, unit, n_rows)
             room -= n_rows
-            if is_last:
-                row = len(plan.output_rows)
-                plan.output_rows.append(len(plan.tokens) - 1)
-                plan.samples.append((row, unit))
-                if unit.index == 0:
-                    plan.samples.extend((row, fork) for fork in unit.job.units if fork.state is UnitState.FORKING)
+
+    def _add_prompt_rows(self, plan: BatchPlan, unit: Unit, n_rows: int) -> None:
+        """The next rows of a prompt, whose positions are in the plan; the last one of all is sampled from."""
+        end = unit.n_held + n_rows
+        plan.tokens.extend(unit.tokens[unit.n_held : end])
+        plan.seq_ids.extend([unit.seq_id] * n_rows)
+        plan.chunks.append((unit, n_rows))
+        if end == len(unit.tokens) and unit.job.max_tokens > 0:
+            row = len(plan.output_rows)
+            plan.output_rows.append(len(plan.tokens) - 1)
+            plan.samples.append((row, unit))
+            if unit.index == 0:
+                plan.samples.extend((row, fork) for fork in unit.job.units if fork.state is UnitState.FORKING)
 
     def _stop_at_point(self, unit: Unit, n_rows: int) -> int:
         """End a chunk where a state is to be saved."""
@@ -252,11 +290,12 @@ class Scheduler:
             return False
         known = -1
         for reader in self._reading:
-            ahead = common_prefix(reader.tokens, unit.tokens)
-            if ahead - reader.n_held < SHARED_WAIT_TOKENS:
+            whole = unit.layout.floor  # a picture is of use once all of it is read
+            ahead = whole(common_prefix(reader.tokens, unit.tokens))
+            if ahead - whole(min(reader.n_held, ahead)) < SHARED_WAIT_TOKENS:
                 continue
             if known < 0:
-                known = self.placement.tree.match(unit.tokens, len(unit.tokens) - 1).length
+                known = whole(self.placement.tree.match(unit.tokens, len(unit.tokens) - 1).length)
             if ahead - known >= SHARED_WAIT_TOKENS:
                 return True
         return False
@@ -267,7 +306,8 @@ class Scheduler:
             return True
         held = sum(self._claim(other) for other in self._reading) + sum(self._claim(o) for o in self._generating)
         shares = self._memory.kind == "shared"
-        reused = self.placement.tree.match(unit.tokens, self._reusable(unit)).length if shares else 0
+        match = self.placement.tree.match(unit.tokens, self._reusable(unit)).length if shares else 0
+        reused = unit.layout.floor(match)
         return held + self._claim(unit) - reused <= self._limits.n_cells
 
     def _reusable(self, unit: Unit) -> int:
@@ -286,7 +326,7 @@ class Scheduler:
         if self._limits.place_shows and not self.n_active and not self._reusable(unit):
             while self.placement.evict_oldest():
                 pass  # what idle conversations hold goes to host memory
-        placed = self.placement.place(unit.tokens, self._reusable(unit))
+        placed = self.placement.place(unit.tokens, self._reusable(unit), unit.layout)
         unit.seq_id, unit.n_held, unit.n_shared = placed.seq_id, placed.n_held, placed.n_shared
         unit.state = UnitState.READING
         self._reading.append(unit)
@@ -444,7 +484,7 @@ class Scheduler:
         """No room for the batch: forget an idle sequence, else halve the batch, else preempt, else fail one."""
         if self.placement.evict_oldest():
             return
-        if len(plan.tokens) > 1:
+        if not plan.is_whole:
             self._row_limit = len(plan.tokens) // 2
             return
         self._row_limit = self._limits.n_batch
@@ -463,13 +503,20 @@ class Scheduler:
     def _believe_memory(self, plan: BatchPlan) -> None:
         """Aborted: some of the batch went through; the memory knows how much."""
         for unit, n_rows in plan.chunks:
-            held = self._memory.last_position(unit.seq_id) + 1
-            if held == unit.n_held:
+            held = unit.layout.held(self._memory.last_position(unit.seq_id), unit.n_held)
+            # Where rows share a position it cannot tell how many of them it holds.
+            is_unsure = plan.media is not None and plan.media.span.n_pos != plan.media.span.n_rows
+            if held == unit.n_held and not is_unsure:
                 continue
             # A row whose logits are still to be sampled is decoded again.
             is_reading = unit.state is UnitState.READING and self._memory.kind != "points"
-            kept = min(held, unit.n_held + n_rows, len(unit.tokens) - 1) if is_reading else unit.n_held
-            if kept < unit.n_held or (held > kept and not self._memory.remove_range(unit.seq_id, kept, -1)):
+            kept = unit.n_held
+            if is_reading and not is_unsure:
+                kept = min(held, unit.n_held + n_rows, len(unit.tokens) - 1)
+            is_cut = kept >= unit.n_held and not (is_unsure and plan.media is not None and plan.media.first)
+            if is_cut and (held > kept or is_unsure):
+                is_cut = self._memory.remove_range(unit.seq_id, unit.layout.position(kept), -1)
+            if not is_cut:
                 self._requeue_after_abort(unit)
                 continue
             if is_reading:

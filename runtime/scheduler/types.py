@@ -11,6 +11,7 @@ from runtime.errors import Failure
 from runtime.grammar.answer import FREE_ANSWER, AnswerPlan
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
 from runtime.options import GenerateOptions
+from runtime.scheduler.media import MediaSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,15 @@ class EngineRequest:
 
     Attributes:
         request_id: name for outputs and cancelling; unique among live requests.
-        prompt: token ids, at least one, special tokens included.
+        prompt: token ids, at least one, special tokens included; placeholders where rows of pictures stand
+            (`runtime.scheduler.media`).
         options: sampling, stops, n, limits. `max_tokens` 0 only reads the prompt.
         from_window: may take the reserved place in the queue.
         save_points: prompt lengths at which reuse is worth most (end of the system part, start of the last
             turn's generation prompt), ascending; what models that cannot roll back keep checkpoints at.
         embed: pool the prompt into a vector instead of generating.
         plan: what the answer may be; made by `runtime.grammar.plan.plan_answer`.
+        media: the pictures and sounds of the prompt, in order.
     """
 
     request_id: str
@@ -35,6 +38,7 @@ class EngineRequest:
     save_points: tuple[int, ...] = ()
     embed: bool = False
     plan: AnswerPlan = FREE_ANSWER
+    media: tuple[MediaSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

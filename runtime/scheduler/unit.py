@@ -3,6 +3,7 @@
 from enum import Enum, auto
 
 from runtime.messages.shared import FinishReason, Timings, Usage
+from runtime.scheduler.media import PLAIN, Layout
 from runtime.scheduler.stops import TextOut
 from runtime.scheduler.types import Done, EngineRequest
 
@@ -25,7 +26,8 @@ class Unit:
         job: the request it belongs to.
         index: which choice.
         sampler: picks its tokens; opaque to the scheduler.
-        tokens: prompt and generated tokens. All but the last are, or will be, in memory before it samples.
+        tokens: prompt and generated tokens, placeholders where rows of pictures stand. All but the last are, or will
+            be, in memory before it samples.
         n_held: how many of them its sequence holds.
         n_shared: how many of those are in cells another sequence held first.
         seq_id: its sequence, or -1.
@@ -61,6 +63,11 @@ class Unit:
         self.reason: FinishReason | None = None
 
     @property
+    def layout(self) -> Layout:
+        """Where its tokens stand."""
+        return self.job.layout
+
+    @property
     def is_placed(self) -> bool:
         """Whether it has a sequence."""
         return self.seq_id >= 0
@@ -73,6 +80,7 @@ class Job:
         "admitted_s",
         "first_token_s",
         "last_token_s",
+        "layout",
         "max_tokens",
         "n_cached",
         "n_open",
@@ -84,6 +92,7 @@ class Job:
 
     def __init__(self, request: EngineRequest, samplers: tuple[object, ...], now_s: float, n_ctx: int) -> None:
         self.request = request
+        self.layout = Layout(request.media) if request.media else PLAIN
         asked = request.options.max_tokens
         room = n_ctx - len(request.prompt)
         self.max_tokens = room if asked is None else min(asked, room)

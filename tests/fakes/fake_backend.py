@@ -9,6 +9,7 @@ holds up to there, so a test sees exactly what the model would have seen.
 
 from dataclasses import dataclass, field
 
+from runtime.scheduler.media import row_of
 from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.types import MemoryKind
 
@@ -32,6 +33,10 @@ class FakeMemory:
     refuses_cuts: bool = False
     state_bytes_per_token: int = 1
     held: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    positions: dict[int, list[int]] = field(default_factory=dict)
+    """Of each place. Rows of a picture may share one."""
+    next_position: dict[int, int] = field(default_factory=dict)
+    _saved_positions: dict[tuple[int, ...], tuple[list[int], int]] = field(default_factory=dict)
     _next_cell: int = 0
     n_restored: int = 0
     n_saved: int = 0
@@ -47,24 +52,34 @@ class FakeMemory:
     def _check_id(self, seq_id: int) -> None:
         _rule(0 <= seq_id < self.n_seq_max, f"sequence {seq_id} of {self.n_seq_max}")
 
-    def put(self, seq_id: int, token: int) -> None:
+    def put(self, seq_id: int, token: int, position: int = -1) -> None:
         self._check_id(seq_id)
         self.held.setdefault(seq_id, []).append((token, self._next_cell))
+        position = self.next_position.get(seq_id, 0) if position < 0 else position
+        self.positions.setdefault(seq_id, []).append(position)
+        self.next_position[seq_id] = position + 1
         self._next_cell += 1
+
+    def _forget(self, seq_id: int) -> None:
+        self.held.pop(seq_id, None)
+        self.positions.pop(seq_id, None)
+        self.next_position.pop(seq_id, None)
 
     def remove_range(self, seq_id: int, p0: int, p1: int) -> bool:
         self._check_id(seq_id)
-        row = self.held.get(seq_id, [])
-        start, end = max(p0, 0), len(row) if p1 < 0 else p1
-        if start == 0 and end >= len(row):
-            self.held.pop(seq_id, None)
+        row, positions = self.held.get(seq_id, []), self.positions.get(seq_id, [])
+        if p0 <= 0 and p1 < 0:
+            self._forget(seq_id)
             return True
+        _rule(p1 < 0, "a hole in a sequence")
+        start = sum(1 for position in positions if position < p0)
         if start >= len(row):
             return True
         if self.kind == "points" or self.refuses_cuts:
             return False
-        _rule(end >= len(row), "a hole in a sequence")
         del row[start:]
+        del positions[start:]
+        self.next_position[seq_id] = p0
         return True
 
     def copy(self, source: int, target: int, p0: int, p1: int) -> None:
@@ -73,17 +88,22 @@ class FakeMemory:
         _rule(self.kind != "sequence", "this memory cannot share")
         _rule(not self.held.get(target), "copy into a sequence that holds something")
         row = self.held.get(source, [])
-        end = len(row) if p1 < 0 else p1
-        _rule(p0 <= 0 and end <= len(row), "copy of more than the source holds")
+        positions = self.positions.get(source, [])
+        end = len(row) if p1 < 0 else sum(1 for position in positions if position < p1)
+        _rule(p0 <= 0 and p1 <= self.next_position.get(source, 0), "copy of more than the source holds")
         _rule(self.kind != "points" or end == len(row), "a state can only be copied whole")
         self.held[target] = row[:end]
+        self.positions[target] = positions[:end]
+        self.next_position[target] = self.next_position.get(source, 0) if p1 < 0 else p1
 
     def clear(self) -> None:
         self.held.clear()
+        self.positions.clear()
+        self.next_position.clear()
         self.n_cleared += 1
 
     def last_position(self, seq_id: int) -> int:
-        return len(self.held.get(seq_id, [])) - 1
+        return max(self.positions.get(seq_id, [-1]), default=-1)
 
     def save(self, seq_id: int, max_bytes: int) -> memoryview | None:
         tokens = self.tokens(seq_id)
@@ -91,7 +111,8 @@ class FakeMemory:
         if size > max_bytes:
             return None
         self.n_saved += 1
-        raw = b"".join(token.to_bytes(8, "little") for token in tokens)
+        self._saved_positions[tokens] = (list(self.positions[seq_id]), self.next_position[seq_id])
+        raw = b"".join(token.to_bytes(8, "little", signed=True) for token in tokens)
         return memoryview(raw.ljust(size, b"\0"))
 
     def restore(self, seq_id: int, state: memoryview) -> bool:
@@ -101,7 +122,9 @@ class FakeMemory:
         if self.cells_used + n_tokens > self.n_cells:
             return False
         for at in range(0, n_tokens * 8, 8):
-            self.put(seq_id, int.from_bytes(state[at : at + 8], "little"))
+            self.put(seq_id, int.from_bytes(state[at : at + 8], "little", signed=True))
+        positions, self.next_position[seq_id] = self._saved_positions[self.tokens(seq_id)]
+        self.positions[seq_id] = list(positions)
         self.n_restored += 1
         return True
 
@@ -113,6 +136,7 @@ class FakeBackend:
     memory: FakeMemory
     n_batch: int = 64
     n_outputs_max: int = 4
+    n_ubatch: int = 32
     codes: list[int] = field(default_factory=list)
     n_decodes: int = 0
     rows_decoded: int = 0
@@ -129,17 +153,17 @@ class FakeBackend:
         _rule(len(wanted_by) == len(set(wanted_by)), "two outputs of one sequence")
         _rule(sum(count for _unit, count in plan.chunks) == len(rows), "chunks and rows differ")
         _rule(all(count > 0 for _unit, count in plan.chunks), "an empty chunk")
-        lengths: dict[int, int] = {}
-        for _token, position, seq_id in rows:
-            expected = lengths.get(seq_id, len(self.memory.held.get(seq_id, [])))
-            _rule(position == expected, f"position {position} of sequence {seq_id} that holds {expected}")
-            lengths[seq_id] = expected + 1
+        if plan.media is None:
+            _rule(min(plan.tokens) >= 0, "a placeholder among tokens")
+            self._check_positions(rows)
+        else:
+            self._check_media(plan)
         self.n_decodes += 1
         if self.codes:
             code = self.codes.pop(0)
             if code:
-                if code == 2:
-                    self._half(rows)
+                if code == 2 and not (plan.media is not None and not plan.media.span.is_causal):
+                    self._half(rows)  # what has to be whole is one micro-batch: none of it goes through
                 return code
         if self.memory.cells_used + len(rows) > self.memory.n_cells:
             return 1
@@ -150,12 +174,37 @@ class FakeBackend:
         self.rows_decoded += len(rows)
         self.seen = []
         wanted = set(plan.output_rows)
-        for index, (token, _position, seq_id) in enumerate(rows):
-            self.memory.put(seq_id, token)
+        for index, (token, position, seq_id) in enumerate(rows):
+            self.memory.put(seq_id, token, position)
             if index in wanted:
                 self.seen.append(self.memory.tokens(seq_id))
+        media = plan.media
+        if media is not None and media.first + media.n_rows == media.span.n_rows:
+            self.memory.next_position[plan.seq_ids[0]] = media.position + media.span.n_pos
         return 0
 
+    def _check_positions(self, rows: list[tuple[int, int, int]]) -> None:
+        following: dict[int, int] = {}
+        for _token, position, seq_id in rows:
+            expected = following.get(seq_id, self.memory.next_position.get(seq_id, 0))
+            _rule(position == expected, f"position {position} of sequence {seq_id} where {expected} follows")
+            following[seq_id] = expected + 1
+
+    def _check_media(self, plan: BatchPlan) -> None:
+        media = plan.media
+        assert media is not None
+        span, seq_id = media.span, plan.seq_ids[0]
+        _rule(len(set(plan.seq_ids)) == 1 and len(plan.tokens) == media.n_rows, "rows of two pictures")
+        _rule(max(plan.tokens) < 0, "a token among a picture's rows")
+        _rule([row_of(token) for token in plan.tokens] == list(range(media.first, media.first + media.n_rows)), "rows")
+        _rule(span.is_causal or (media.n_rows == span.n_rows <= self.n_ubatch), "a picture in pieces")
+        if span.n_pos == span.n_rows:
+            _rule(plan.positions == [media.position + media.first + i for i in range(media.n_rows)], "positions")
+        else:
+            _rule(set(plan.positions) == {media.position}, "positions")
+        if not media.first:
+            _rule(media.position == self.memory.next_position.get(seq_id, 0), "a picture at another position")
+
     def _half(self, rows: list[tuple[int, int, int]]) -> None:
-        for token, _position, seq_id in rows[: len(rows) // 2]:
-            self.memory.put(seq_id, token)
+        for token, position, seq_id in rows[: len(rows) // 2]:
+            self.memory.put(seq_id, token, position)

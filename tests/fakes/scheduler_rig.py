@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from runtime.options import GenerateOptions
+from runtime.scheduler.media import MediaSpan
 from runtime.scheduler.plan import BatchPlan, BatchResult
 from runtime.scheduler.scheduler import Limits, Scheduler
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting
@@ -16,7 +17,7 @@ N_VOCAB = 96
 
 def next_token(tokens: Sequence[int], choice: int) -> int:
     """The fake model: any token may follow, decided by all tokens before it."""
-    value = zlib.crc32(bytes(tokens) + bytes([choice]))
+    value = zlib.crc32(bytes(token % 251 for token in tokens) + bytes([choice]))
     return EOG if value % 23 == 0 else value % (N_VOCAB - 1) + 1
 
 
@@ -59,7 +60,7 @@ class Rig:
         self.memory = kind or FakeMemory()
         self.memory.n_seq_max = n_seq_max
         self.memory.n_cells = n_cells
-        self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_seq_max)
+        self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_seq_max, n_ubatch=n_ubatch)
         self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_seq_max, place_shows)
         self.scheduler = Scheduler(
             self.memory, self.limits, piece=piece, eog_ids=frozenset({EOG}), host_cache_bytes=host_cache_bytes
@@ -74,8 +75,9 @@ class Rig:
     def submit(self, name: str, prompt: Sequence[int], **options: object) -> None:
         from_window = bool(options.pop("from_window", False))
         save_points = options.pop("save_points", ())
+        media: tuple[MediaSpan, ...] = options.pop("media", ())  # type: ignore[assignment]
         chosen = GenerateOptions(**{"max_tokens": 8, **options})  # type: ignore[arg-type]
-        request = EngineRequest(name, tuple(prompt), chosen, from_window, save_points)  # type: ignore[arg-type]
+        request = EngineRequest(name, tuple(prompt), chosen, from_window, save_points, media=media)  # type: ignore[arg-type]
         self.scheduler.submit(request, tuple(range(chosen.n)), self.now_s)
 
     def plan(self) -> BatchPlan | None:
