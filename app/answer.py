@@ -20,6 +20,7 @@ from runtime.messages.api import (
     ChatQueued,
     ChatRequest,
 )
+from runtime.messages.shared import ToolCall, ToolCallHead
 
 SAVE_MS = 1000
 """Longest time that streamed text is only in memory."""
@@ -100,6 +101,11 @@ class Answer(QObject):
             self.node.notice = notice
             self.changed.emit(self.node.id)
 
+    def note(self, notice: str) -> None:
+        """Say something about this answer."""
+        self.node.notice = notice
+        self.changed.emit(self.node.id)
+
     def begin(self, link: HostLink, request: ChatRequest) -> None:
         """Ask the host."""
         self._model = request.model
@@ -145,7 +151,10 @@ class Answer(QObject):
         for event in events:
             match event:
                 case ChatDelta(kind, text, choice, n_tokens):
-                    if choice == 0:
+                    if choice == 0 and event.tool_call is not None:
+                        self._add_to_call(event.tool_call, text)
+                        has_changed = True
+                    elif choice == 0:
                         (reasoning if kind == "reasoning" else content).append(text)
                     self._count(n_tokens)
                     has_changed |= self._note_text(is_reasoning=kind == "reasoning")
@@ -169,6 +178,15 @@ class Answer(QObject):
             self.changed.emit(self.node.id)
         if self._prompt_tokens is not None:
             self.context_used.emit(self.node.id, self._prompt_tokens + self._n_tokens)
+
+    def _add_to_call(self, head: ToolCallHead, arguments: str) -> None:
+        calls = list(self.node.tool_calls)
+        at = next((at for at, call in enumerate(calls) if call.id == head.id), None)
+        if at is None:
+            calls.append(ToolCall(head.id, head.name, arguments))
+        else:
+            calls[at] = ToolCall(head.id, head.name, calls[at].arguments + arguments)
+        self.node.tool_calls = tuple(calls)
 
     def _append(self, reasoning: list[str], content: list[str]) -> None:
         """Into the node first, then told: who reads the node on hearing it finds it whole."""

@@ -1,19 +1,23 @@
 """All answers in the making, of the open conversation and of those left in the background."""
 
-from PySide6.QtCore import QObject, Signal, Slot
+from collections.abc import Mapping
+
+from PySide6.QtCore import QCoreApplication, QObject, Signal, Slot
 
 from app.answer import Answer
 from app.link import HostLink
+from app.media import Media
 from app.model_choice import Choice, choose_model
 from app.opened import Opened
 from app.presets import Presets
+from app.request import hashes_of, needed_sense, turns_of
 from app.saver import Saver
 from app.speed import Speed
 from app.store.records import ConversationChange
 from app.transcript import Node
 from runtime import units
-from runtime.errors import Failure
-from runtime.messages.api import ChatRequest
+from runtime.errors import BadRequest, Failure, to_failure
+from runtime.messages.api import ChatRequest, LoadedModel
 
 MAX_RUNNING = 4
 """Conversations of this window that may have an answer in the making at once; also keeps the link's streams within
@@ -42,12 +46,19 @@ class Answering(QObject):
     """Conversation id: an answer began or ended there."""
 
     def __init__(
-        self, link: HostLink, presets: Presets, saver: Saver, speed: Speed, parent: QObject | None = None
+        self,
+        link: HostLink,
+        presets: Presets,
+        saver: Saver,
+        media: Media,
+        speed: Speed,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._link = link
         self._presets = presets
         self._saver = saver
+        self.media = media
         self._speed = speed
         self._running: dict[str, tuple[Answer, Opened]] = {}
         self._is_model_expected = False
@@ -84,6 +95,7 @@ class Answering(QObject):
         self._saver.put(node.record(opened.id))
         self.busy_changed.emit(opened.id, True)
         self._try(answer, opened)
+        self.changed.emit(node.id)
 
     def stop(self, conversation_id: str) -> None:
         """Stop the answer there, if any; what came stays."""
@@ -128,19 +140,39 @@ class Answering(QObject):
     def _try(self, answer: Answer, opened: Opened) -> None:
         choice = self.choice(opened)
         if choice.ready is not None:
-            preset = opened.preset(self._presets)
-            last_id = answer.node.id if answer.continues else answer.node.parent_id
-            request = ChatRequest(
-                choice.ready.id,
-                opened.request_messages(last_id, preset),
-                opened.options(preset),
-                continue_last=answer.continues,
-            )
-            answer.begin(self._link, request)
+            path = opened.transcript.path_to(_last_id(answer))
+            self.media.fetch(hashes_of(path), lambda data: self._ask(answer, opened, data))
         elif choice.failure is not None:
             answer.fail(choice.failure)
         else:
             answer.wait(choice.waits_for)
+
+    def _ask(self, answer: Answer, opened: Opened, data: Mapping[str, bytes]) -> None:
+        """The files are read: ask the model, unless something else happened meanwhile."""
+        if not answer.is_waiting or self.answer(opened.id) is not answer:
+            return
+        model = self.choice(opened).ready
+        if model is None:
+            self._try(answer, opened)
+            return
+        path = opened.transcript.path_to(_last_id(answer))
+        question = next((node for node in reversed(path) if node.role == "user"), None)
+        lacking = needed_sense(question.attachments if question else (), model.facts)
+        if lacking:
+            answer.fail(cannot_sense(model, lacking))
+            return
+        preset = opened.preset(self._presets)
+        turns = turns_of(opened.system_prompt(preset), path, data, model.facts)
+        request = ChatRequest(
+            model.id,
+            turns.messages,
+            opened.options(preset),
+            continue_last=answer.continues,
+            shape=opened.shape(preset),
+        )
+        answer.begin(self._link, request)
+        if turns.left_out:
+            answer.note(_left_out(turns.left_out))
 
     @Slot()
     def _finished(self) -> None:
@@ -150,3 +182,26 @@ class Answering(QObject):
             del self._running[conversation_id]
             self._saver.change(conversation_id, ConversationChange(updated_s=units.now()))
             self.busy_changed.emit(conversation_id, False)
+
+
+def cannot_sense(model: LoadedModel, kind: str) -> Failure:
+    """Why this model cannot answer a question with a picture ("image") or a sound ("audio")."""
+    if kind == "image":
+        text = QCoreApplication.translate("Answering", "{model} cannot see pictures.")
+        hint = QCoreApplication.translate("Answering", "Choose a vision model, or ask again without the picture.")
+    else:
+        text = QCoreApplication.translate("Answering", "{model} cannot hear sounds.")
+        hint = QCoreApplication.translate("Answering", "Choose a model for sounds, or ask again without the sound.")
+    return to_failure(BadRequest(text.format(model=model.name), hint=hint, param="attachments", needs=kind))
+
+
+def _last_id(answer: Answer) -> str:
+    """The last message that the model reads."""
+    return answer.node.id if answer.continues else answer.node.parent_id
+
+
+def _left_out(count: int) -> str:
+    if count == 1:
+        return QCoreApplication.translate("Answering", "A picture or sound of an earlier turn was not sent.")
+    text = QCoreApplication.translate("Answering", "{count} pictures and sounds of earlier turns were not sent.")
+    return text.format(count=count)

@@ -10,7 +10,7 @@ from PySide6.QtNetwork import QNetworkReply
 from app.event_stream import EventStream, unreachable
 from runtime.errors import Failure
 from runtime.messages.api import ChatDelta, ChatEvent, ChatFailed, ChatFinished, ChatProgress, ChatRequest
-from runtime.messages.shared import Timings, Usage
+from runtime.messages.shared import Timings, ToolCallHead, Usage
 
 BATCH_MS = 33
 """Pause between batches: painting more often than about 30 times a second costs and shows nothing."""
@@ -127,7 +127,7 @@ class ChatStream(QObject):
             event = self._pending.popleft()
             if isinstance(event, ChatDelta):
                 n_chars += len(event.text)
-                if run and (run[-1].kind, run[-1].choice) != (event.kind, event.choice):
+                if run and _strand(run[-1]) != _strand(event):
                     batch.append(_join(run))
                     run = []
                 run.append(event)
@@ -147,6 +147,11 @@ class ChatStream(QObject):
         return batch
 
 
+def _strand(delta: ChatDelta) -> tuple[str, int, ToolCallHead | None]:
+    """What neighbouring deltas must share to be joined."""
+    return delta.kind, delta.choice, delta.tool_call
+
+
 def _join(run: list[ChatDelta]) -> ChatDelta:
     if len(run) == 1:
         return run[0]
@@ -155,4 +160,5 @@ def _join(run: list[ChatDelta]) -> ChatDelta:
         text="".join(delta.text for delta in run),
         choice=run[0].choice,
         n_tokens=sum(delta.n_tokens for delta in run),
+        tool_call=run[0].tool_call,
     )

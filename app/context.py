@@ -13,6 +13,7 @@ from app.conversations import Conversations
 from app.garbage import Garbage
 from app.host_process import CommandProvider, HostProcess, host_command
 from app.link import HostLink
+from app.media import Media
 from app.models_link import ModelsLink
 from app.notices import Notices
 from app.presets import Presets
@@ -68,7 +69,8 @@ class AppContext(QObject):
         self.presets = Presets(self.store, self.settings, self)
         self.conversations = Conversations(self.store, self)
         saver = Saver(self.store, self.notices, self)
-        self._answering = Answering(self.link, self.presets, saver, self.speed, self)
+        self.media = Media(self.store, saver, self)
+        self._answering = Answering(self.link, self.presets, saver, self.media, self.speed, self)
         self.session = ChatSession(
             self.store, saver, self.link, self.conversations, self.presets, self._answering, self.notices, self
         )

@@ -1,11 +1,15 @@
 """How much of the model's context the open conversation takes, with and without the draft."""
 
+from collections.abc import Mapping
+
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.answering import Answering
 from app.link import HostLink
+from app.media import Media
 from app.opened import Opened
 from app.presets import Presets
+from app.request import hashes_of, turns_of
 from runtime.errors import Failure
 from runtime.messages.api import CountAnswer
 
@@ -22,11 +26,14 @@ class ContextCount(QObject):
     draft_counted = Signal(int, int)
     """Tokens the conversation would be with the draft sent, and the context length."""
 
-    def __init__(self, link: HostLink, presets: Presets, answering: Answering, parent: QObject | None = None) -> None:
+    def __init__(
+        self, link: HostLink, presets: Presets, answering: Answering, media: Media, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._link = link
         self._presets = presets
         self._answering = answering
+        self._media = media
         self._opened: Opened | None = None
         self._used = 0
         self._limit = 0
@@ -86,23 +93,33 @@ class ContextCount(QObject):
         opened = self._opened
         if opened is None or opened.is_loading or self._answering.opened(opened.id) is not None:
             return
+        files = hashes_of(opened.transcript.path(), opened.draft_attachments)
+        self._media.fetch(files, lambda data: self._ask(opened, data))
+
+    def _ask(self, opened: Opened, data: Mapping[str, bytes]) -> None:
         model = self._answering.choice(opened).ready
-        if model is None:
+        if opened is not self._opened or model is None or self._answering.opened(opened.id) is not None:
             return
-        last = opened.transcript.last()
-        draft = opened.draft
-        messages = opened.request_messages(last.id if last else "", opened.preset(self._presets), draft=draft)
+        draft, files = opened.draft, opened.draft_attachments
+        messages = turns_of(
+            opened.system_prompt(opened.preset(self._presets)),
+            opened.transcript.path(),
+            data,
+            model.facts,
+            draft=draft,
+            draft_attachments=files,
+        ).messages
         if not messages:
             self.note(0)
             self.draft_counted.emit(0, self._limit)
             return
 
         def counted(answer: CountAnswer) -> None:
-            if opened is not self._opened or draft != opened.draft:
+            if opened is not self._opened or (draft, files) != (opened.draft, opened.draft_attachments):
                 return
             self._limit = answer.n_ctx
             self.draft_counted.emit(answer.n_tokens, answer.n_ctx)
-            if not draft.strip() and self._answering.opened(opened.id) is None:
+            if not draft.strip() and not files and self._answering.opened(opened.id) is None:
                 self.note(answer.n_tokens)
 
         self._link.count_tokens(model.id, messages, counted, failed=_ignore)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from app.presets import NO_PRESET, Preset, Presets
-from app.store.records import ConversationRecord
+from app.store.records import Attachment, ConversationRecord
 from app.transcript import Node, Transcript
-from runtime.messages.shared import Message
+from runtime.messages.shared import AnswerShape
 from runtime.options import GenerateOptions
 
 MAX_UNDO = 20
@@ -14,7 +14,7 @@ MAX_UNDO = 20
 
 @dataclass
 class Opened:
-    """Changed only by `app.session`.
+    """Changed only by `app.session`, its setup and `app.turns`.
 
     Attributes:
         transcript: the tree of messages.
@@ -24,7 +24,9 @@ class Opened:
         preset_id: the preset chosen; empty for none.
         own_system_prompt: replaces the preset's unless `None`.
         own_options: replace the preset's unless `None`.
+        own_shape: replaces the preset's unless `None`.
         draft: unsent text.
+        draft_attachments: files that wait beside it.
         is_kept: whether the store knows it.
         is_loading: whether its messages are being read.
         removed: what `undo` brings back, newest last.
@@ -37,7 +39,9 @@ class Opened:
     preset_id: str = ""
     own_system_prompt: str | None = None
     own_options: GenerateOptions | None = None
+    own_shape: AnswerShape | None = None
     draft: str = ""
+    draft_attachments: tuple[Attachment, ...] = ()
     is_kept: bool = False
     is_loading: bool = False
     removed: list[list[Node]] = field(default_factory=list)
@@ -55,7 +59,9 @@ class Opened:
         self.preset_id = record.preset_id
         self.own_system_prompt = record.system_prompt
         self.own_options = record.options
+        self.own_shape = record.shape
         self.draft = record.draft
+        self.draft_attachments = record.draft_attachments
         self.is_kept = True
 
     def preset(self, presets: Presets) -> Preset:
@@ -72,13 +78,9 @@ class Opened:
         """Those in force."""
         return preset.options if self.own_options is None else self.own_options
 
-    def request_messages(self, message_id: str, preset: Preset, *, draft: str = "") -> tuple[Message, ...]:
-        """The turns a model reads: system prompt, the branch up to this message, and a draft as the next question."""
-        prompt = self.system_prompt(preset).strip()
-        turns = self.transcript.request_messages(message_id)
-        system = (Message("system", prompt),) if prompt else ()
-        question = (Message("user", draft),) if draft.strip() else ()
-        return (*system, *turns, *question)
+    def shape(self, preset: Preset) -> AnswerShape:
+        """The one in force."""
+        return preset.shape if self.own_shape is None else self.own_shape
 
     def push_removed(self, nodes: list[Node]) -> None:
         """Remember a deletion; the oldest is forgotten past `MAX_UNDO`."""

@@ -5,6 +5,7 @@ from PySide6.QtCore import QCoreApplication, QObject, Signal, Slot
 from app.settings import Settings, WindowSettings
 from app.store import StoreLane, new_id
 from app.store.records import Preset
+from runtime.messages.shared import AnswerShape
 from runtime.options import GenerateOptions
 
 __all__ = ["Preset", "Presets"]
@@ -46,9 +47,11 @@ class Presets(QObject):
         """A preset by id."""
         return self._presets.get(preset_id)
 
-    def save_new(self, name: str, system_prompt: str, options: GenerateOptions) -> Preset:
+    def save_new(
+        self, name: str, system_prompt: str, options: GenerateOptions, shape: AnswerShape | None = None
+    ) -> Preset:
         """Keep these as a new preset; a name already taken gets a number."""
-        preset = Preset(new_id(), self._free_name(name), system_prompt, options)
+        preset = Preset(new_id(), self._free_name(name), system_prompt, options, shape or AnswerShape())
         self.save(preset)
         return preset
 

@@ -29,6 +29,7 @@ class Saver(QObject):
         self._changes: dict[str, ConversationChange] = {}
         self._messages: dict[str, MessageRecord] = {}
         self._deletions: dict[str, bool] = {}
+        self._files: dict[str, bytes] = {}
         self._note_id: int | None = None
         self._is_writing = False
         self._timer = QTimer(self)
@@ -52,6 +53,15 @@ class Saver(QObject):
         self._deletions |= dict.fromkeys(message_ids, deleted)
         self._schedule()
 
+    def put_file(self, sha256: str, data: bytes) -> None:
+        """Write the bytes of an attachment; the message or draft that names it is handed in before the loop turns."""
+        self._files[sha256] = data
+        self._schedule()
+
+    def pending_file(self, sha256: str) -> bytes | None:
+        """The bytes of an attachment that the store does not have yet (nor is about to get)."""
+        return self._files.get(sha256)
+
     def pending(self, conversation_id: str) -> dict[str, MessageRecord]:
         """Messages of this conversation that the store does not have yet (nor is about to get), by id."""
         return {key: one for key, one in self._messages.items() if one.conversation_id == conversation_id}
@@ -62,8 +72,8 @@ class Saver(QObject):
         self._timer.stop()
         if not self._has_work:
             return
-        changes, messages, deletions = self._changes, self._messages, self._deletions
-        self._changes, self._messages, self._deletions = {}, {}, {}
+        changes, messages, deletions, files = self._changes, self._messages, self._deletions, self._files
+        self._changes, self._messages, self._deletions, self._files = {}, {}, {}, {}
         self._is_writing = True
 
         def written(_: None) -> None:
@@ -81,12 +91,13 @@ class Saver(QObject):
             self._changes = changes
             self._messages = messages | self._messages
             self._deletions = deletions | self._deletions
+            self._files = files | self._files
             if self._note_id is None:
                 text = QCoreApplication.translate("Saver", "{reason} It is tried again every few seconds.")
                 self._note_id = self._notices.say("error", text.format(reason=error))
             self._timer.start(RETRY_MS)
 
-        self._store.submit(lambda store: store.save(changes, messages.values(), deletions), written, failed)
+        self._store.submit(lambda store: store.save(changes, messages.values(), deletions, files), written, failed)
 
     def _schedule(self) -> None:
         # While a save is on its way, what comes meanwhile waits for it and goes as one.
@@ -95,4 +106,4 @@ class Saver(QObject):
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._changes or self._messages or self._deletions)
+        return bool(self._changes or self._messages or self._deletions or self._files)

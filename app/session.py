@@ -1,6 +1,6 @@
 """The open conversation: what is shown of it and what a person can do with it."""
 
-from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QCoreApplication, QObject, Signal, Slot
 
 from app.answering import MAX_RUNNING, Answering
 from app.context_count import ContextCount
@@ -8,21 +8,18 @@ from app.conversations import Conversations, untitled
 from app.link import HostLink
 from app.notices import Notices
 from app.opened import Opened
-from app.presets import NO_PRESET, Presets
+from app.presets import Presets
 from app.saver import Saver
+from app.session_draft import MAX_QUESTION_CHARS, SessionDraft
+from app.session_setup import SessionSetup
 from app.store import StoreLane, new_id
-from app.store.records import ConversationChange, ConversationRecord, MessageRecord
+from app.store.records import Attachment, ConversationRecord, MessageRecord
 from app.title import title_from
-from app.transcript import AnswerStats, MessageState, MessageView, Node, Transcript
-from runtime import units
+from app.transcript import AnswerStats, MessageState, MessageView, Transcript
+from app.turns import Turns
 from runtime.messages.api import LoadedModel
-from runtime.options import GenerateOptions
 
 __all__ = ["AnswerStats", "ChatSession", "MessageState", "MessageView"]
-
-DRAFT_SAVE_MS = 500
-MAX_QUESTION_CHARS = 4_000_000
-"""Longest question taken; far beyond any model's context, and small enough to show."""
 
 
 class ChatSession(QObject):
@@ -68,11 +65,8 @@ class ChatSession(QObject):
     title_changed = Signal(str)
     """The title of the open conversation."""
 
-    setup_changed = Signal()
-    """System prompt, options, preset or model of the open conversation changed."""
-
     draft_restored = Signal(str)
-    """Text for the composer: the unsent draft of the conversation just opened."""
+    """Text for the composer: the unsent draft of the conversation just opened. Its files: `draft.files`."""
 
     removed_undoable = Signal(str)
     """Sentence ("Deleted 3 messages"); `undo_delete` brings them back."""
@@ -92,16 +86,20 @@ class ChatSession(QObject):
         self._store = store
         self._saver = saver
         self._conversations = conversations
-        self._presets = presets
         self._answering = answering
         self._notices = notices
         self._open = Opened(Transcript(new_id()))
         self._shown: dict[str, None] = {}  # ids of the shown path, in order
-        self._draft_timer = QTimer(self)
-        self._draft_timer.setSingleShot(True)
-        self._draft_timer.setInterval(DRAFT_SAVE_MS)
-        self._draft_timer.timeout.connect(self._save_draft)
-        self._context = ContextCount(link, presets, answering, self)
+        self._turns = Turns(presets, saver, answering, self)
+        self._turns.path_changed.connect(self._path_changed)
+        self._turns.title_changed.connect(self._title_given)
+        self.setup = SessionSetup(presets, saver, self._turns, lambda: self._open, self)
+        """How the open conversation is answered."""
+        self.setup.changed.connect(self._setup_changed)
+        self.draft = SessionDraft(saver, self._turns, answering, notices, lambda: self._open, self)
+        """What the person is about to send in it."""
+        self._context = ContextCount(link, presets, answering, answering.media, self)
+        self.draft.changed.connect(self._context.count_soon)
         self._context.used_changed.connect(self.context_used)
         self._context.draft_counted.connect(self.draft_counted)
         self._context.follow(self._open)
@@ -114,8 +112,6 @@ class ChatSession(QObject):
         answering.busy_changed.connect(self._answer_busy_changed)
         conversations.deleted.connect(self._conversation_deleted)
         conversations.retitled.connect(self._conversation_retitled)
-        presets.changed.connect(self.setup_changed)
-        presets.default_changed.connect(self.setup_changed)
         saver.saved.connect(conversations.refresh)
 
     # --- what is shown
@@ -146,31 +142,6 @@ class ChatSession(QObject):
         return not self._shown and not self._open.is_loading
 
     @property
-    def draft(self) -> str:
-        """The unsent text."""
-        return self._open.draft
-
-    @property
-    def system_prompt(self) -> str:
-        """The system prompt in force (own, or the preset's)."""
-        return self._open.system_prompt(self._open.preset(self._presets))
-
-    @property
-    def options(self) -> GenerateOptions:
-        """The options in force (own, or the preset's)."""
-        return self._open.options(self._open.preset(self._presets))
-
-    @property
-    def preset_id(self) -> str:
-        """The preset in force; empty for none. A new conversation has the default one."""
-        return self._open.preset(self._presets).id
-
-    @property
-    def is_customized(self) -> bool:
-        """Whether system prompt or options differ from the preset's."""
-        return self._open.own_system_prompt is not None or self._open.own_options is not None
-
-    @property
     def model(self) -> LoadedModel | None:
         """The model that would answer now; `None` while none is ready."""
         return self._answering.choice(self._open).ready
@@ -196,7 +167,7 @@ class ChatSession(QObject):
         """Open a conversation (an id unknown to the store is a new, empty one). `opened`, then `reset` follow."""
         if conversation_id == self._open.id and (self._open.is_kept or self._open.is_loading):
             return
-        self._save_draft()
+        self.draft.save()
         was_busy = self.is_busy
         running = self._answering.opened(conversation_id)
         self._open = running or Opened(Transcript(conversation_id), is_loading=True)
@@ -242,15 +213,16 @@ class ChatSession(QObject):
     def send(self, text: str) -> bool:
         """Send a question; False when it cannot be taken, and the draft stays.
 
-        It is not taken when it is empty, while this conversation is busy or loading, and (which is said) when it is
-        too long or too many conversations are busy.
+        The draft's files go with it. It is not taken when it is empty, while this conversation is busy or loading, as
+        long as there is a `draft.obstacle`, and (which is said) when it is too long or too many conversations are busy.
 
         While no model is ready the answer waits in state "queued" and begins when one is.
         """
-        if not text.strip() or not self._may_answer() or not self._fits(text):
+        files = self.draft.files
+        if not (text.strip() or files) or not self._may_answer() or not self._fits(text) or self.draft.obstacle:
             return False
         last = self._open.transcript.last()
-        self._ask(text, parent_id=last.id if last else "")
+        self._ask(text, files, parent_id=last.id if last else "")
         return True
 
     def stop(self) -> None:
@@ -265,20 +237,22 @@ class ChatSession(QObject):
             return False
         if node.role == "assistant":
             parent_id = node.parent_id
-            if node.state == "failed" and not len(node.content) and not node.child_ids:
+            if node.state == "failed" and not len(node.content) and not node.tool_calls and not node.child_ids:
                 self._saver.mark_deleted([node.id], deleted=True)
                 transcript.remove(node.id)
         else:
             parent_id = node.id
-        self._answer(parent_id)
+        self._turns.answer(self._open, parent_id)
         return True
 
     def edit_and_resend(self, message_id: str, text: str) -> bool:
-        """Send a changed question as a new branch."""
+        """Send a changed question, with its files, as a new branch."""
         node = self._open.transcript.get(message_id)
-        if node is None or node.role != "user" or not text.strip() or not self._may_answer() or not self._fits(text):
+        if node is None or node.role != "user" or not (text.strip() or node.attachments):
             return False
-        self._ask(text, parent_id=node.parent_id)
+        if not self._may_answer() or not self._fits(text):
+            return False
+        self._ask(text, node.attachments, parent_id=node.parent_id)
         return True
 
     def continue_answer(self, message_id: str) -> bool:
@@ -286,7 +260,7 @@ class ChatSession(QObject):
         node = self._open.transcript.get(message_id)
         if node is None or not self._open.transcript.view(node).can_continue or not self._may_answer():
             return False
-        self._run(node)
+        self._turns.write(self._open, node)
         return True
 
     def select_branch(self, message_id: str, index: int) -> None:
@@ -296,7 +270,8 @@ class ChatSession(QObject):
         if sibling_id is None or sibling_id == message_id:
             return
         transcript.show(sibling_id)
-        self._put_parent(transcript, sibling_id)
+        node = transcript.get(sibling_id)
+        self._turns.put_active(self._open, node.parent_id if node else "")
         self._follow_path()
 
     def delete_message(self, message_id: str) -> None:
@@ -311,7 +286,7 @@ class ChatSession(QObject):
         removed = transcript.remove(message_id)
         self._open.push_removed(removed)
         self._saver.mark_deleted(ids, deleted=True)
-        self._put_active(transcript, removed[0].parent_id)
+        self._turns.put_active(self._open, removed[0].parent_id)
         self._follow_path()
         if len(ids) == 1:
             text = QCoreApplication.translate("ChatSession", "Deleted the message")
@@ -326,55 +301,12 @@ class ChatSession(QObject):
         removed = self._open.removed.pop()
         if self._open.transcript.put_back(removed):
             self._saver.mark_deleted([node.id for node in removed], deleted=False)
-            self._put_active(self._open.transcript, removed[0].parent_id)
+            self._turns.put_active(self._open, removed[0].parent_id)
             self._follow_path()
-
-    def set_draft(self, text: str) -> None:
-        """The composer's text changed: kept (debounced) and counted."""
-        if text != self._open.draft:
-            self._open.draft = text[:MAX_QUESTION_CHARS]
-            self._draft_timer.start()
-            self._context.count_soon()
-
-    def set_system_prompt(self, text: str) -> None:
-        """This conversation's own system prompt, from the next question on."""
-        if text != self.system_prompt:
-            self._adopt_preset()
-            self._open.own_system_prompt = text
-            self._change(ConversationChange(system_prompt=text))
-
-    def set_options(self, options: GenerateOptions) -> None:
-        """This conversation's own options, from the next question on."""
-        if options != self.options:
-            self._adopt_preset()
-            self._open.own_options = options
-            self._change(ConversationChange(options=options))
-
-    def use_preset(self, preset_id: str) -> None:
-        """Take a preset (empty: none) and drop this conversation's own changes."""
-        self._open.preset_id = preset_id
-        self._open.own_system_prompt = None
-        self._open.own_options = None
-        if not preset_id and self._presets.default.id:
-            # "No preset" although a default exists: the plain values become this conversation's own.
-            self._open.own_system_prompt = NO_PRESET.system_prompt
-            self._open.own_options = NO_PRESET.options
-        self._change(
-            ConversationChange(
-                preset_id=preset_id, system_prompt=self._open.own_system_prompt, options=self._open.own_options
-            )
-        )
-
-    def set_model(self, model_id: str) -> None:
-        """Which loaded model answers here; empty means whichever is ready."""
-        if model_id != self._open.model:
-            self._open.model = model_id
-            self._change(ConversationChange(model=model_id))
-            self._context.tell()
 
     def close(self) -> None:
         """The window closes: stop every answer and hand everything to the store."""
-        self._save_draft()
+        self.draft.save()
         self._answering.drop_all()
         self._saver.flush()
 
@@ -399,46 +331,9 @@ class ChatSession(QObject):
         self._notices.say("warning", text)
         return False
 
-    def _ask(self, text: str, *, parent_id: str) -> None:
-        opened = self._open
-        question = opened.transcript.add(
-            MessageRecord(
-                id=new_id(),
-                conversation_id=opened.id,
-                parent_id=parent_id,
-                role="user",
-                content=text,
-                created_s=units.now(),
-            )
-        )
-        opened.draft = ""
-        self._draft_timer.stop()
-        self._adopt_preset()
-        self._saver.change(opened.id, ConversationChange(draft="", updated_s=units.now()))
-        self._saver.put(question.record(opened.id))
-        self._put_active(opened.transcript, parent_id)
-        self._give_title(text)
-        self._answer(question.id)
-
-    def _answer(self, parent_id: str) -> None:
-        opened = self._open
-        node = opened.transcript.add(
-            MessageRecord(
-                id=new_id(),
-                conversation_id=opened.id,
-                parent_id=parent_id,
-                role="assistant",
-                state="queued",
-                created_s=units.now(),
-            )
-        )
-        self._put_active(opened.transcript, parent_id)
-        self._run(node)
-
-    def _run(self, node: Node) -> None:
-        self._follow_path()
-        self._answering.begin(self._open, node)
-        self._message_changed(node.id)
+    def _ask(self, text: str, files: tuple[Attachment, ...], *, parent_id: str) -> None:
+        self._turns.ask(self._open, text, files, parent_id=parent_id)
+        self.draft.sent()
 
     # --- what answers tell; only the open conversation's is passed on
 
@@ -479,6 +374,8 @@ class ChatSession(QObject):
     def _models_changed(self) -> None:
         self._context.models_changed()
         self._answering.models_changed()
+        if self.draft.files:
+            self.draft.files_changed.emit()
 
     @Slot(str)
     def _conversation_deleted(self, conversation_id: str) -> None:
@@ -501,41 +398,20 @@ class ChatSession(QObject):
 
     # --- small steps
 
-    def _adopt_preset(self) -> None:
-        """The default preset becomes this conversation's own choice when it is first kept."""
-        opened = self._open
-        if opened.is_kept:
-            return
-        opened.preset_id = opened.preset(self._presets).id
-        opened.is_kept = True
-        self._saver.change(opened.id, ConversationChange(preset_id=opened.preset_id))
-
-    def _change(self, change: ConversationChange) -> None:
-        self._adopt_preset()
-        self._saver.change(self._open.id, change)
-        self.setup_changed.emit()
+    @Slot()
+    def _setup_changed(self) -> None:
+        self._context.tell()
         self._context.count_soon()
 
-    def _give_title(self, text: str) -> None:
-        opened = self._open
-        if opened.title:
-            return
-        opened.title = title_from(text)
-        self._saver.change(opened.id, ConversationChange(title=opened.title))
-        self.title_changed.emit(self.title)
+    @Slot(str)
+    def _title_given(self, conversation_id: str) -> None:
+        if conversation_id == self._open.id:
+            self.title_changed.emit(self.title)
 
-    def _put_active(self, transcript: Transcript, parent_id: str) -> None:
-        """Keep which branch is shown below a message (or at the beginning)."""
-        parent = transcript.get(parent_id)
-        if parent is not None:
-            self._saver.put(parent.record(transcript.conversation_id))
-        else:
-            change = ConversationChange(active_child_id=transcript.active_child_id)
-            self._saver.change(transcript.conversation_id, change)
-
-    def _put_parent(self, transcript: Transcript, message_id: str) -> None:
-        node = transcript.get(message_id)
-        self._put_active(transcript, node.parent_id if node else "")
+    @Slot(str)
+    def _path_changed(self, conversation_id: str) -> None:
+        if conversation_id == self._open.id:
+            self._follow_path()
 
     def _show_all(self) -> None:
         self._shown = dict.fromkeys(node.id for node in self._open.transcript.path())
@@ -557,18 +433,10 @@ class ChatSession(QObject):
 
     def _tell_opened(self) -> None:
         self.title_changed.emit(self.title)
-        self.setup_changed.emit()
+        self.setup.changed.emit()
         self.draft_restored.emit(self._open.draft)
+        self.draft.files_changed.emit()
         last = self._open.transcript.last()
         stats = last.stats if last else None
         self.time_to_first_token_changed.emit(stats.time_to_first_token_s if stats else None)
         self._context.follow(self._open)
-
-    @Slot()
-    def _save_draft(self) -> None:
-        self._draft_timer.stop()
-        opened = self._open
-        if opened.is_loading or (not opened.is_kept and not opened.draft.strip()):
-            return
-        self._adopt_preset()
-        self._saver.change(opened.id, ConversationChange(draft=opened.draft))

@@ -7,9 +7,9 @@ joined when somebody asks for the whole.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from app.store.records import BUSY_STATES, AnswerStats, MessageRecord, MessageState
+from app.store.records import BUSY_STATES, AnswerStats, Attachment, MessageRecord, MessageState
 from runtime.errors import Failure
-from runtime.messages.shared import Message, Role
+from runtime.messages.shared import Role, ToolCall
 
 __all__ = ["BUSY_STATES", "AnswerStats", "MessageState", "MessageView", "Node", "TextBuffer", "Transcript"]
 
@@ -20,7 +20,7 @@ class MessageView:
 
     Attributes:
         id: the message.
-        role: "user" or "assistant".
+        role: "user", "assistant" or "tool".
         text: content so far.
         reasoning: what the model thought before it, so far.
         reasoning_s: seconds spent on the reasoning; `None` while it lasts or when there is none.
@@ -34,6 +34,12 @@ class MessageView:
         queue_position: place in the queue from 1, in state "queued" where known; else `None`.
         can_continue: whether `continue_answer` makes sense (last message, an answer with text, not busy).
         created_s: wall clock.
+        attachments: files of a question.
+        tool_calls: calls this answer asked for.
+        tool_call_id: of a tool's message, the call it answers.
+        tool_name: of a tool's message, the tool.
+        is_error: whether the tool failed.
+        duration_s: how long the tool took; `None` where not known.
     """
 
     id: str
@@ -51,6 +57,12 @@ class MessageView:
     queue_position: int | None = None
     can_continue: bool = False
     created_s: float = 0.0
+    attachments: tuple[Attachment, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
+    is_error: bool = False
+    duration_s: float | None = None
 
 
 class TextBuffer:
@@ -95,6 +107,12 @@ class Node:
         self.stats = record.stats
         self.created_s = record.created_s
         self.active_child_id = record.active_child_id
+        self.attachments = record.attachments
+        self.tool_calls = record.tool_calls
+        self.tool_call_id = record.tool_call_id
+        self.tool_name = record.tool_name
+        self.is_error = record.is_error
+        self.duration_s = record.duration_s
         self.child_ids: list[str] = []
         self.progress: float | None = None
         self.queue_position: int | None = None
@@ -120,6 +138,12 @@ class Node:
             stats=self.stats,
             created_s=self.created_s,
             active_child_id=self.active_child_id,
+            attachments=self.attachments,
+            tool_calls=self.tool_calls,
+            tool_call_id=self.tool_call_id,
+            tool_name=self.tool_name,
+            is_error=self.is_error,
+            duration_s=self.duration_s,
         )
 
 
@@ -194,26 +218,19 @@ class Transcript:
             error=node.failure,
             progress=node.progress if node.state == "reading" else None,
             queue_position=node.queue_position if node.state == "queued" else None,
-            can_continue=is_last and node.role == "assistant" and not node.is_busy and len(node.content) > 0,
+            can_continue=is_last
+            and node.role == "assistant"
+            and not node.is_busy
+            and not node.tool_calls
+            and len(node.content) > 0,
             created_s=node.created_s,
+            attachments=node.attachments,
+            tool_calls=node.tool_calls,
+            tool_call_id=node.tool_call_id,
+            tool_name=node.tool_name,
+            is_error=node.is_error,
+            duration_s=node.duration_s,
         )
-
-    def request_messages(self, message_id: str) -> tuple[Message, ...]:
-        """The turns up to and with this message, as a model reads them; failed empty answers are left out.
-
-        Earlier reasoning is left out: templates of reasoning models drop it, and it costs context.
-        """
-        turns: list[Message] = []
-        for node in self.path_to(message_id):
-            if node.role == "assistant" and not len(node.content):
-                continue
-            if turns and turns[-1].role == node.role == "user":
-                # The answer between them failed: two questions in a row are one turn, since templates ask for
-                # alternating roles.
-                turns[-1] = Message("user", f"{turns[-1].content}\n\n{node.content.text}")
-                continue
-            turns.append(Message(node.role, node.content.text))
-        return tuple(turns)
 
     # --- changing; returns the nodes whose records changed beside the new one
 

@@ -7,6 +7,7 @@ import msgspec
 
 from app.store.records import AnswerStats
 from runtime.errors import Failure
+from runtime.messages.shared import AnswerShape, ToolCall
 from runtime.options import GenerateOptions
 
 V = TypeVar("V")
@@ -15,6 +16,8 @@ _log = logging.getLogger(__name__)
 _options = msgspec.json.Decoder(GenerateOptions)
 _failure = msgspec.json.Decoder(Failure)
 _stats = msgspec.json.Decoder(AnswerStats)
+_shape = msgspec.json.Decoder(AnswerShape)
+_tool_calls = msgspec.json.Decoder(tuple[ToolCall, ...])
 
 
 def encode(value: object) -> str | None:
@@ -35,6 +38,16 @@ def decode_failure(raw: str | None) -> Failure | None:
 def decode_stats(raw: str | None) -> AnswerStats | None:
     """Figures, or `None`."""
     return _decode(raw, _stats)
+
+
+def decode_shape(raw: str | None) -> AnswerShape | None:
+    """Shape of answers, or `None`."""
+    return _decode(raw, _shape)
+
+
+def decode_tool_calls(raw: str | None) -> tuple[ToolCall, ...]:
+    """The calls an answer asked for."""
+    return _decode(raw, _tool_calls) or ()
 
 
 def _decode(raw: str | None, decoder: "msgspec.json.Decoder[V]") -> V | None:

@@ -6,12 +6,23 @@ from typing import Literal
 import msgspec
 
 from runtime.errors import Failure
-from runtime.messages.shared import FinishReason, Role
+from runtime.messages.shared import AnswerShape, FinishReason, Role, ToolCall
 from runtime.options import GenerateOptions
 
 MessageState = Literal["done", "queued", "reading", "generating", "failed", "stopped", "interrupted"]
 """`queued`: waits for the model or its turn; `reading`: the prompt is being read; `generating`: text comes;
 `stopped`: the person stopped it; `interrupted`: the program ended while it was made, what came before is there."""
+
+AttachmentKind = Literal["image", "audio", "text"]
+
+MAX_ATTACHMENT_BYTES = 16 * 1024 * 1024
+"""One picture, sound or text file, as it is kept and sent. The host takes 20 MiB."""
+
+MAX_ATTACHMENTS = 16
+"""Files of one message."""
+
+MAX_MESSAGE_BYTES = 20 * 1024 * 1024
+"""All files of one message; in base64 they must fit the host's 32 MiB for a request."""
 
 BUSY_STATES: frozenset[MessageState] = frozenset({"queued", "reading", "generating"})
 
@@ -46,11 +57,34 @@ class AnswerStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A picture, sound or text file that belongs to a message. Its bytes are kept once, by their hash.
+
+    Attributes:
+        sha256: of the bytes, in hexadecimal.
+        kind: what a model does with it; the text of a text file is part of the question.
+        mime: media type.
+        name: what the person called it; may be empty (pasted).
+        size_bytes: length of the bytes.
+        width_px: of a picture, 0 where not known.
+        height_px: of a picture, 0 where not known.
+    """
+
+    sha256: str
+    kind: AttachmentKind
+    mime: str
+    name: str
+    size_bytes: int
+    width_px: int = 0
+    height_px: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationRecord:
     """A conversation without its messages.
 
-    `system_prompt` and `options` are `None` where the preset's hold. `active_child_id` is the first message of the
-    shown branch. Times are wall clock seconds.
+    `system_prompt`, `options` and `shape` are `None` where the preset's hold. `active_child_id` is the first message
+    of the shown branch. `draft_attachments` wait in the composer. Times are wall clock seconds.
     """
 
     id: str
@@ -65,6 +99,8 @@ class ConversationRecord:
     options: GenerateOptions | None = None
     draft: str = ""
     active_child_id: str = ""
+    shape: AnswerShape | None = None
+    draft_attachments: tuple[Attachment, ...] = ()
 
 
 class ConversationChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +114,8 @@ class ConversationChange(msgspec.Struct, frozen=True, omit_defaults=True):
     options: GenerateOptions | msgspec.UnsetType | None = msgspec.UNSET
     draft: str | msgspec.UnsetType = msgspec.UNSET
     active_child_id: str | msgspec.UnsetType = msgspec.UNSET
+    shape: AnswerShape | msgspec.UnsetType | None = msgspec.UNSET
+    draft_attachments: tuple[Attachment, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def merged(self, newer: "ConversationChange") -> "ConversationChange":
         """Both; where both set a field, `newer` wins."""
@@ -89,7 +127,11 @@ class ConversationChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """A message. `parent_id` is empty for a first one; `active_child_id` is the shown answer to it."""
+    """A message. `parent_id` is empty for a first one; `active_child_id` is the shown answer to it.
+
+    `tool_calls` are those an answer asked for, complete and in order. A message of the role "tool" holds the result of
+    the call `tool_call_id` of the tool `tool_name`: whether it `is_error` and how long it took (`duration_s`).
+    """
 
     id: str
     conversation_id: str
@@ -104,16 +146,23 @@ class MessageRecord:
     stats: AnswerStats | None = None
     created_s: float = 0.0
     active_child_id: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
+    is_error: bool = False
+    duration_s: float | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named system prompt and generate options. `id` is empty only for "no preset"."""
+    """A named system prompt, generate options and shape of answers. `id` is empty only for "no preset"."""
 
     id: str
     name: str
     system_prompt: str = ""
     options: GenerateOptions = field(default_factory=GenerateOptions)
+    shape: AnswerShape = field(default_factory=AnswerShape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from pathlib import Path
 from app.store.transaction import transaction
 from app.title import title_from
 
-TABLES = ("conversation", "message", "preset")
+FILES_TABLE = "attachment"
+"""Bytes of pictures, sounds and text files."""
+
+TABLES = ("conversation", "message", "preset", "attached", FILES_TABLE)
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +86,10 @@ def _join_loose_ends(target: sqlite3.Connection) -> None:
     )
     target.execute(
         "UPDATE message SET parent_id = NULL WHERE parent_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM message)"
+    )
+    target.execute(
+        "DELETE FROM attached WHERE conversation_id NOT IN (SELECT id FROM conversation) "
+        "OR (message_id IS NOT NULL AND message_id NOT IN (SELECT id FROM message))"
     )
     untitled = target.execute(
         """

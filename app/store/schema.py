@@ -131,6 +131,46 @@ MIGRATIONS: tuple[Migration, ...] = (
             """,
         ),
     ),
+    Migration(
+        2,
+        "tools, attachments, shape of answers",
+        (
+            "ALTER TABLE message ADD COLUMN tool_calls TEXT",
+            "ALTER TABLE message ADD COLUMN tool_call_id TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE message ADD COLUMN tool_name TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE message ADD COLUMN is_error INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE message ADD COLUMN duration_s REAL",
+            "ALTER TABLE conversation ADD COLUMN shape TEXT",
+            "ALTER TABLE preset ADD COLUMN shape TEXT",
+            """
+            CREATE TABLE attachment (
+                seq INTEGER PRIMARY KEY,
+                sha256 TEXT NOT NULL UNIQUE,
+                data BLOB NOT NULL
+            ) STRICT
+            """,
+            # Which files belong to a message, or (without one) to the draft of a conversation. The hash is no foreign
+            # key: of a file lost with a damaged database the message still tells that it was there.
+            """
+            CREATE TABLE attached (
+                seq INTEGER PRIMARY KEY,
+                conversation_id TEXT NOT NULL REFERENCES conversation (id) ON DELETE CASCADE,
+                message_id TEXT REFERENCES message (id) ON DELETE CASCADE,
+                position INTEGER NOT NULL,
+                sha256 TEXT NOT NULL,
+                kind TEXT NOT NULL,
+                mime TEXT NOT NULL,
+                name TEXT NOT NULL,
+                size_bytes INTEGER NOT NULL,
+                width_px INTEGER NOT NULL DEFAULT 0,
+                height_px INTEGER NOT NULL DEFAULT 0
+            ) STRICT
+            """,
+            "CREATE INDEX attached_to_message ON attached (message_id)",
+            "CREATE INDEX attached_to_conversation ON attached (conversation_id)",
+            "CREATE INDEX attached_by_hash ON attached (sha256)",
+        ),
+    ),
 )
 
 LATEST = MIGRATIONS[-1].number

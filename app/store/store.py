@@ -3,22 +3,32 @@
 import contextlib
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from app.store.codec import decode_failure, decode_options, decode_stats, encode
+from app.store.attachments import attach, attached, erase_orphans, file_data, put_files
+from app.store.codec import decode_failure, decode_options, decode_shape, decode_stats, decode_tool_calls, encode
 from app.store.database import Opened, are_tables_sound, close_database, open_database, recover
 from app.store.faults import fault_of, is_damage
-from app.store.records import BUSY_STATES, ConversationChange, ConversationRecord, FoundRow, MessageRecord, Preset
+from app.store.records import (
+    BUSY_STATES,
+    Attachment,
+    ConversationChange,
+    ConversationRecord,
+    FoundRow,
+    MessageRecord,
+    Preset,
+)
 from app.store.schema import rebuild_search
 from app.store.search import find_conversations
 from app.store.transaction import transaction
 from app.title import title_from
 from runtime import units
+from runtime.messages.shared import AnswerShape
 
 KEEP_DELETED_S = 24 * 3600.0
 """How long what was deleted can be brought back."""
@@ -33,12 +43,13 @@ SNIPPET_CHARS = 120
 
 _CONVERSATION = (
     "id, title, titled_by_person, created_s, updated_s, pinned, model, preset_id, system_prompt, options, draft, "
-    "active_child_id"
+    "active_child_id, shape"
 )
 _MESSAGE = (
     "id, conversation_id, parent_id, role, content, reasoning, reasoning_s, state, notice, failure, stats, created_s, "
-    "active_child_id"
+    "active_child_id, tool_calls, tool_call_id, tool_name, is_error, duration_s"
 )
+_JSON_FIELDS = ("options", "shape")
 _SETTERS = {"title": "title = iif(titled_by_person, title, :title)"}
 _BUSY = "('queued', 'reading', 'generating')"
 
@@ -113,7 +124,8 @@ class Store:
                 """
                 SELECT id, title, updated_s, pinned, coalesce((
                     SELECT substr(content, 1, ?) FROM message
-                    WHERE conversation_id = conversation.id AND deleted_s IS NULL ORDER BY seq DESC LIMIT 1
+                    WHERE conversation_id = conversation.id AND deleted_s IS NULL AND role <> 'tool' AND content <> ''
+                    ORDER BY seq DESC LIMIT 1
                 ), draft)
                 FROM conversation WHERE deleted_s IS NULL AND (
                     title <> '' OR draft <> '' OR pinned
@@ -138,7 +150,8 @@ class Store:
                 f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?",  # noqa: S608 - a constant
                 (conversation_id,),
             ).fetchone()
-        return None if row is None else _conversation(row)
+            files = attached(connection, conversation_id)
+        return None if row is None else _conversation(row, files.get("", ()))
 
     def rename(self, conversation_id: str, title: str) -> None:
         """A person's own title; an empty one brings the automatic title, from the first question, back."""
@@ -187,7 +200,7 @@ class Store:
         now_s = units.now()
         with self._guard() as connection, transaction(connection):
             connection.execute(
-                f"INSERT INTO conversation ({_CONVERSATION}) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                f"INSERT INTO conversation ({_CONVERSATION}) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 (
                     copy_id,
                     title,
@@ -200,8 +213,10 @@ class Store:
                     encode(record.options),
                     record.draft,
                     ids.get(record.active_child_id, ""),
+                    encode(record.shape),
                 ),
             )
+            attach(connection, copy_id, None, record.draft_attachments)
             _put_messages(connection, copies)
 
     # --- messages
@@ -213,20 +228,28 @@ class Store:
                 f"SELECT {_MESSAGE} FROM message WHERE conversation_id = ? AND deleted_s IS NULL ORDER BY seq",  # noqa: S608
                 (conversation_id,),
             ).fetchall()
-        return tuple(_message(row) for row in rows)
+            files = attached(connection, conversation_id)
+        return tuple(_message(row, files.get(row[0], ())) for row in rows)
+
+    def file_data(self, sha256: str) -> bytes | None:
+        """The bytes of an attachment; `None` where they were lost."""
+        with self._guard() as connection:
+            return file_data(connection, sha256)
 
     def save(
         self,
         changes: dict[str, ConversationChange],
         messages: Iterable[MessageRecord] = (),
         deletions: dict[str, bool] | None = None,
+        files: Mapping[str, bytes] | None = None,
     ) -> None:
         """Write changes of conversations (made if new) and whole messages (made or replaced), all or nothing.
 
         Parents come before their children. `deletions` tells by message id whether it is deleted from now on, or
-        brought back (possible until `KEEP_DELETED_S` later).
+        brought back (possible until `KEEP_DELETED_S` later). `files` are bytes of attachments by hash.
         """
         with self._guard() as connection, transaction(connection):
+            put_files(connection, files or {})
             for conversation_id, change in changes.items():
                 now_s = units.now()
                 connection.execute(
@@ -234,10 +257,12 @@ class Store:
                     (conversation_id, now_s, now_s),
                 )
                 fields = {
-                    name: encode(value) if name == "options" else value
+                    name: encode(value) if name in _JSON_FIELDS else value
                     for name in change.__struct_fields__
-                    if (value := getattr(change, name)) is not msgspec.UNSET
+                    if (value := getattr(change, name)) is not msgspec.UNSET and name != "draft_attachments"
                 }
+                if change.draft_attachments is not msgspec.UNSET:
+                    attach(connection, conversation_id, None, change.draft_attachments)
                 if fields:
                     setters = ", ".join(_SETTERS.get(name, f"{name} = :{name}") for name in fields)
                     connection.execute(
@@ -269,19 +294,21 @@ class Store:
         """All presets by name, deleted ones left out."""
         with self._guard() as connection:
             rows = connection.execute(
-                "SELECT id, name, system_prompt, options FROM preset WHERE deleted_s IS NULL "
+                "SELECT id, name, system_prompt, options, shape FROM preset WHERE deleted_s IS NULL "
                 "ORDER BY name COLLATE NOCASE"
             ).fetchall()
         return tuple(
-            Preset(row[0], row[1], row[2], options) for row in rows if (options := decode_options(row[3])) is not None
+            Preset(row[0], row[1], row[2], options, decode_shape(row[4]) or AnswerShape())
+            for row in rows
+            if (options := decode_options(row[3])) is not None
         )
 
     def put_preset(self, preset: Preset) -> None:
         """Make or replace a preset; a deleted one is brought back."""
         with self._guard() as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO preset (id, name, system_prompt, options) VALUES (?, ?, ?, ?)",
-                (preset.id, preset.name, preset.system_prompt, encode(preset.options)),
+                "INSERT OR REPLACE INTO preset (id, name, system_prompt, options, shape) VALUES (?, ?, ?, ?, ?)",
+                (preset.id, preset.name, preset.system_prompt, encode(preset.options), encode(preset.shape)),
             )
 
     def delete_preset(self, preset: Preset) -> None:
@@ -291,9 +318,9 @@ class Store:
             connection.execute(
                 """
                 UPDATE conversation SET preset_id = '', system_prompt = coalesce(system_prompt, ?),
-                options = coalesce(options, ?) WHERE preset_id = ?
+                options = coalesce(options, ?), shape = coalesce(shape, ?) WHERE preset_id = ?
                 """,
-                (preset.system_prompt, encode(preset.options), preset.id),
+                (preset.system_prompt, encode(preset.options), encode(preset.shape), preset.id),
             )
 
     # --- housekeeping
@@ -309,17 +336,20 @@ class Store:
                         f"(SELECT rowid FROM {table} WHERE deleted_s < ? LIMIT ?)",
                         (before_s, PURGE_ROWS),
                     )
+                erase_orphans(connection, limit=PURGE_ROWS)
             connection.execute("PRAGMA incremental_vacuum(2000)").fetchall()
 
 
 def _put_messages(connection: sqlite3.Connection, messages: Iterable[MessageRecord]) -> None:
     now_s = units.now()
+    messages = tuple(messages)
     connection.executemany(
         f"""
-        INSERT INTO message ({_MESSAGE}, saved_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        INSERT INTO message ({_MESSAGE}, saved_s) VALUES ({", ".join("?" * (_MESSAGE.count(",") + 2))})
         ON CONFLICT (id) DO UPDATE SET content = excluded.content, reasoning = excluded.reasoning,
         reasoning_s = excluded.reasoning_s, state = excluded.state, notice = excluded.notice,
         failure = excluded.failure, stats = excluded.stats, active_child_id = excluded.active_child_id,
+        tool_calls = excluded.tool_calls, is_error = excluded.is_error, duration_s = excluded.duration_s,
         saved_s = excluded.saved_s
         """,  # noqa: S608 - a constant
         [
@@ -337,19 +367,27 @@ def _put_messages(connection: sqlite3.Connection, messages: Iterable[MessageReco
                 encode(one.stats),
                 one.created_s,
                 one.active_child_id,
+                encode(one.tool_calls or None),
+                one.tool_call_id,
+                one.tool_name,
+                one.is_error,
+                one.duration_s,
                 now_s,
             )
             for one in messages
         ],
     )
+    for one in messages:
+        if one.attachments:  # never taken away from a message
+            attach(connection, one.conversation_id, one.id, one.attachments)
 
 
 _Row = tuple[  # columns of _CONVERSATION
-    str, str, int, float, float, int, str, str, str | None, str | None, str, str
+    str, str, int, float, float, int, str, str, str | None, str | None, str, str, str | None
 ]
 
 
-def _conversation(row: _Row) -> ConversationRecord:
+def _conversation(row: _Row, draft_attachments: tuple[Attachment, ...]) -> ConversationRecord:
     return ConversationRecord(
         id=row[0],
         title=row[1],
@@ -363,13 +401,18 @@ def _conversation(row: _Row) -> ConversationRecord:
         options=decode_options(row[9]),
         draft=row[10],
         active_child_id=row[11],
+        shape=decode_shape(row[12]),
+        draft_attachments=draft_attachments,
     )
 
 
-_MessageRow = tuple[str, str, str | None, str, str, str, float | None, str, str, str | None, str | None, float, str]
+_MessageRow = tuple[  # columns of _MESSAGE
+    str, str, str | None, str, str, str, float | None, str, str, str | None, str | None, float, str,
+    str | None, str, str, int, float | None,
+]  # fmt: skip
 
 
-def _message(row: _MessageRow) -> MessageRecord:
+def _message(row: _MessageRow, attachments: tuple[Attachment, ...]) -> MessageRecord:
     return msgspec.convert(
         {
             "id": row[0],
@@ -385,6 +428,12 @@ def _message(row: _MessageRow) -> MessageRecord:
             "stats": decode_stats(row[10]),
             "created_s": row[11],
             "active_child_id": row[12],
+            "tool_calls": decode_tool_calls(row[13]),
+            "tool_call_id": row[14],
+            "tool_name": row[15],
+            "is_error": bool(row[16]),
+            "duration_s": row[17],
+            "attachments": attachments,
         },
         MessageRecord,
     )

@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from app.answering import Answering
 from app.conversations import Conversations
 from app.link import HostLink
+from app.media import Media
 from app.notices import Notices
 from app.presets import Presets
 from app.saver import Saver
@@ -107,7 +108,7 @@ def desk(qtbot: QtBot, live_link: HostLink, tmp_path: Path) -> Iterator[Desk]:
     conversations = Conversations(store)
     saver = Saver(store, notices)
     speed = Speed()
-    answering = Answering(live_link, presets, saver, speed)
+    answering = Answering(live_link, presets, saver, Media(store, saver), speed)
     session = ChatSession(store, saver, live_link, conversations, presets, answering, notices)
     desk = Desk(session, conversations, presets, answering, saver, store, notices, speed, path)
     session.message_added.connect(lambda one: desk.told.append(("added", one)))

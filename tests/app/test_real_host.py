@@ -43,7 +43,7 @@ def test_when_asked_then_a_real_model_answers_and_nothing_runs_on_after_closing(
     context: AppContext, qtbot: QtBot
 ) -> None:
     session = context.session
-    session.set_options(long_answer(24))
+    session.setup.set_options(long_answer(24))
     assert session.send("What is the capital of France?")  # at once: it waits for host and model
     until(qtbot, lambda: not session.is_busy)
     answer = session.messages()[1]
@@ -59,7 +59,7 @@ def test_when_asked_then_a_real_model_answers_and_nothing_runs_on_after_closing(
     assert longer.text.startswith(answer.text)
     assert longer.stats is not None
     assert longer.stats.n_tokens == 48
-    session.set_draft("And of Spain?")
+    session.draft.set_text("And of Spain?")
     with qtbot.waitSignal(session.draft_counted, timeout=START_MS) as counted:
         pass
     assert counted.args[0] > longer.stats.n_tokens
@@ -78,7 +78,7 @@ def test_when_worker_and_host_are_killed_mid_answer_then_the_text_stays_and_the_
     context: AppContext, qtbot: QtBot
 ) -> None:
     session, link = context.session, context.link
-    session.set_options(long_answer(4000))
+    session.setup.set_options(long_answer(4000))
     assert session.send("Count to one thousand.")
     until(qtbot, lambda: len(session.messages()[1].text) > 40)
     worker_pid = link.loaded[0].pid
@@ -105,7 +105,7 @@ def test_when_worker_and_host_are_killed_mid_answer_then_the_text_stays_and_the_
     assert cut.error is not None
     assert cut.error.kind == HostUnreachable.__name__
 
-    session.set_options(long_answer(8))
+    session.setup.set_options(long_answer(8))
     assert session.send("Are you back?")
     until(qtbot, lambda: not session.is_busy)
     answer = session.messages()[-1]

@@ -59,8 +59,8 @@ def test_when_busy_then_a_second_question_is_not_taken(desk: Desk, fake_host: Fa
 def test_when_the_next_question_is_sent_then_the_model_reads_the_whole_branch(
     desk: Desk, fake_host: FakeHost, ask: Ask
 ) -> None:
-    desk.session.set_system_prompt("Be brief.")
-    desk.session.set_options(GenerateOptions(max_tokens=7))
+    desk.session.setup.set_system_prompt("Be brief.")
+    desk.session.setup.set_options(GenerateOptions(max_tokens=7))
     ask("one")
     ask("two")
     assert fake_host.chats[1].messages == (
@@ -235,7 +235,7 @@ def test_when_a_conversation_has_its_own_model_then_that_one_answers(
     fake_host.emit(ModelChanged(ready_model("second", n_ctx=2048)))
     wait(lambda: len(live_link.loaded) == 2)
     ask("newest is taken")
-    desk.session.set_model(MODEL_ID)
+    desk.session.setup.set_model(MODEL_ID)
     ask("the chosen one is taken")
     assert [chat.model for chat in fake_host.chats] == ["second", MODEL_ID]
 
@@ -260,29 +260,33 @@ def test_when_draft_and_setup_change_then_they_come_back(desk: Desk, ask: Ask, w
     options = GenerateOptions(sampling=SamplingOptions(temperature=0.25))
     ask("hello")
     first_id = desk.session.conversation_id
-    desk.session.set_system_prompt("Be kind.")
-    desk.session.set_options(options)
-    desk.session.set_draft("half a thou")
+    desk.session.setup.set_system_prompt("Be kind.")
+    desk.session.setup.set_options(options)
+    desk.session.draft.set_text("half a thou")
     desk.session.open_new()
     wait(lambda: not desk.session.is_loading)
-    assert (desk.session.draft, desk.session.system_prompt, desk.session.options) == ("", "", GenerateOptions())
+    assert (desk.session.draft.text, desk.session.setup.system_prompt, desk.session.setup.options) == (
+        "",
+        "",
+        GenerateOptions(),
+    )
     with qtbot.waitSignal(desk.session.draft_restored, timeout=WAIT_MS) as heard:
         desk.session.open(first_id)
     assert heard.args == ["half a thou"]
-    assert (desk.session.system_prompt, desk.session.options) == ("Be kind.", options)
-    assert desk.session.is_customized
+    assert (desk.session.setup.system_prompt, desk.session.setup.options) == ("Be kind.", options)
+    assert desk.session.setup.is_customized
 
 
 def test_when_a_preset_is_the_default_then_new_conversations_have_it(desk: Desk, fake_host: FakeHost, ask: Ask) -> None:
     preset = desk.presets.save_new("Pirate", "Talk like a pirate.", GenerateOptions(max_tokens=9))
     desk.presets.set_default(preset.id)
-    assert desk.session.preset_id == preset.id
+    assert desk.session.setup.preset_id == preset.id
     ask("hello")
     assert fake_host.chats[0].messages[0] == Message("system", "Talk like a pirate.")
     desk.presets.set_default("")
-    assert desk.session.system_prompt == "Talk like a pirate."
-    desk.session.use_preset("")
-    assert desk.session.system_prompt == ""
+    assert desk.session.setup.system_prompt == "Talk like a pirate."
+    desk.session.setup.use_preset("")
+    assert desk.session.setup.system_prompt == ""
     ask("again")
     assert fake_host.chats[1].messages[0] == Message("user", "hello")
 
@@ -316,7 +320,7 @@ def test_when_tokens_are_counted_then_the_context_and_the_draft_are_told(
     desk.session.draft_counted.connect(lambda n, limit: drafted.append((n, limit)))
     ask("hello")
     assert used[-1] == (12 + 3, 4096)
-    desk.session.set_draft("three more words")
+    desk.session.draft.set_text("three more words")
     # The fake tokenizer: words and three a turn, for "hello", "You said: hello" and the draft.
     wait(lambda: bool(drafted) and drafted[-1] == (4 + 6 + 6, 4096))
     assert fake_host.counts[-1].messages[-1] == Message("user", "three more words")

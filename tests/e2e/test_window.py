@@ -76,7 +76,7 @@ def test_when_a_question_is_typed_then_the_starter_model_answers_and_the_speed_i
             speeds.append(float(found.group(1)))
         return bool(desk.context.session.messages()) and not desk.context.session.is_busy
 
-    desk.context.session.set_options(GenerateOptions(max_tokens=96, sampling=SamplingOptions(temperature=0.0)))
+    desk.context.session.setup.set_options(GenerateOptions(max_tokens=96, sampling=SamplingOptions(temperature=0.0)))
     desk.type("Write a short story about a lighthouse and the sea, in five sentences.")
     assert not desk.window.chat.composer.text
     desk.wait(read_speed)
@@ -95,7 +95,7 @@ def test_when_the_worker_is_killed_while_it_answers_then_it_is_said_and_the_next
     assert desk.model is not None
     pid = desk.model.pid
     assert pid is not None
-    desk.context.session.set_options(GenerateOptions(ignore_eos=True))
+    desk.context.session.setup.set_options(GenerateOptions(ignore_eos=True))
     desk.type("Count from one to one thousand in words.")
     desk.wait(lambda: desk.context.session.is_busy and len(desk.answer.text) > 20)
     os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
@@ -109,7 +109,7 @@ def test_when_the_worker_is_killed_while_it_answers_then_it_is_said_and_the_next
     assert turn.parts is not None
     assert answer.error.message in turn.parts.error.accessibleName()
     desk.wait(lambda: desk.model is not None and desk.model.pid != pid)
-    desk.context.session.set_options(GenerateOptions(max_tokens=24))
+    desk.context.session.setup.set_options(GenerateOptions(max_tokens=24))
     desk.type("Say hello.")
     desk.wait(lambda: desk.answer.id != answer.id and not desk.context.session.is_busy)
     assert desk.answer.state == "done"
@@ -124,7 +124,7 @@ def test_when_the_host_is_killed_then_a_banner_says_so_and_the_chat_comes_back(d
     assert not desk.window.chat.picker.button.isEnabled() or desk.context.link.is_connected
     desk.wait(lambda: desk.context.link.is_connected and desk.model is not None)
     assert not desk.window.banner.text
-    desk.context.session.set_options(GenerateOptions(max_tokens=16))
+    desk.context.session.setup.set_options(GenerateOptions(max_tokens=16))
     desk.type("Are you there?")
     desk.wait(lambda: desk.context.session.messages() and not desk.context.session.is_busy)
     assert desk.answer.state == "done"

@@ -61,7 +61,7 @@ class Inspector(QWidget):
         self._prompt_pause.setInterval(SAVE_PAUSE_MS)
         self._prompt_pause.timeout.connect(self._save_prompt)
         self._build()
-        session.setup_changed.connect(self._show_setup)
+        session.setup.changed.connect(self._show_setup)
         session.reset.connect(self._show_setup)
         session.opened.connect(self._save_now)
         presets.changed.connect(self._show_presets)
@@ -142,7 +142,7 @@ class Inspector(QWidget):
     def _show_setup(self) -> None:
         if self._pause.isActive():
             return  # the person is at it; what is typed wins
-        self._options = self._session.options
+        self._options = self._session.setup.options
         for name, row in self._rows.items():
             holder = self._options.sampling if name in SamplingOptions.__struct_fields__ else self._options
             row.set_value(getattr(holder, name))
@@ -151,9 +151,9 @@ class Inspector(QWidget):
         self._bias.set_text("\n".join(f"{token}: {bias:g}" for token, bias in sampling.logit_bias.items()))
         self._stops.set_text("\n".join(text.replace("\n", "\\n") for text in self._options.stop))
         self._grammar.set_text(sampling.grammar)
-        self._prompt.set_text(self._session.system_prompt)
-        self._custom.setVisible(self._session.is_customized)
-        at = self._preset.findData(self._session.preset_id)
+        self._prompt.set_text(self._session.setup.system_prompt)
+        self._custom.setVisible(self._session.setup.is_customized)
+        at = self._preset.findData(self._session.setup.preset_id)
         self._preset.setCurrentIndex(max(0, at))
 
     def _show_presets(self) -> None:
@@ -161,7 +161,7 @@ class Inspector(QWidget):
         self._preset.addItem(self.tr("None"), "")
         for preset in self._presets.all:
             self._preset.addItem(preset.name, preset.id)
-        self._preset.setCurrentIndex(max(0, self._preset.findData(self._session.preset_id)))
+        self._preset.setCurrentIndex(max(0, self._preset.findData(self._session.setup.preset_id)))
 
     # --- to the session
 
@@ -206,10 +206,10 @@ class Inspector(QWidget):
         self._set_sampling(logit_bias=bias)
 
     def _save_options(self) -> None:
-        self._session.set_options(self._options)
+        self._session.setup.set_options(self._options)
 
     def _save_prompt(self) -> None:
-        self._session.set_system_prompt(self._prompt.field.toPlainText())
+        self._session.setup.set_system_prompt(self._prompt.field.toPlainText())
 
     def _save_now(self) -> None:
         """Another conversation is open: what was not handed over yet belonged to the last one."""
@@ -219,12 +219,12 @@ class Inspector(QWidget):
     # --- presets
 
     def _on_preset(self, at: int) -> None:
-        self._session.use_preset(str(self._preset.itemData(at) or ""))
+        self._session.setup.use_preset(str(self._preset.itemData(at) or ""))
 
     def _preset_menu(self, under: QWidget) -> None:
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        chosen = self._presets.get(self._session.preset_id)
+        chosen = self._presets.get(self._session.setup.preset_id)
         menu.addAction(self.tr("Save as new preset…")).triggered.connect(lambda _checked=False: self._save_as())
         if chosen is not None:
             update = menu.addAction(self.tr("Update “{name}”").format(name=chosen.name))
@@ -248,14 +248,23 @@ class Inspector(QWidget):
 
     def _save_named(self, name: str) -> None:
         if name.strip():
-            made = self._presets.save_new(name.strip(), self._session.system_prompt, self._options)
-            self._session.use_preset(made.id)
+            made = self._presets.save_new(
+                name.strip(), self._session.setup.system_prompt, self._options, self._session.setup.shape
+            )
+            self._session.setup.use_preset(made.id)
 
     def _update_preset(self) -> None:
-        chosen = self._presets.get(self._session.preset_id)
+        chosen = self._presets.get(self._session.setup.preset_id)
         if chosen is None:
             return
         from dataclasses import replace
 
-        self._presets.save(replace(chosen, system_prompt=self._session.system_prompt, options=self._options))
-        self._session.use_preset(chosen.id)
+        self._presets.save(
+            replace(
+                chosen,
+                system_prompt=self._session.setup.system_prompt,
+                options=self._options,
+                shape=self._session.setup.shape,
+            )
+        )
+        self._session.setup.use_preset(chosen.id)

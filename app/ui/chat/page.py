@@ -153,7 +153,7 @@ class ChatPage(QWidget):
         self.composer.stop_wanted.connect(session.stop)
         self.composer.edit_last_wanted.connect(self.edit_last)
         self.composer.edit_cancelled.connect(self._end_editing)
-        self.composer.text_changed.connect(session.set_draft)
+        self.composer.text_changed.connect(session.draft.set_text)
         self.composer.files_dropped.connect(
             lambda: self._toasts.show(
                 "info", self.tr("Files and pictures cannot be attached; paste their text instead.")
@@ -306,7 +306,7 @@ class ChatPage(QWidget):
         if self._editing_id:
             self._editing_id = ""
             self.composer.set_editing(False)
-            self.composer.set_text(self._session.draft)
+            self.composer.set_text(self._session.draft.text)
 
     def _on_suggestion(self, text: str) -> None:
         self.composer.set_text(text)

@@ -43,6 +43,33 @@ def test_when_migrated_to_1_then_texts_are_found_and_children_go_with_their_pare
     connection.execute("INSERT INTO message_text (message_text, rank) VALUES ('integrity-check', 1)")
 
 
+def test_when_migrated_to_2_then_what_was_there_stays_and_files_go_with_their_message(
+    connection: sqlite3.Connection,
+) -> None:
+    migrate(connection, up_to=1)
+    connection.execute("INSERT INTO conversation (id, title, created_s, updated_s) VALUES ('c', 'Whales', 1, 1)")
+    connection.execute(
+        "INSERT INTO message (id, conversation_id, role, content, state, created_s, saved_s) "
+        "VALUES ('a', 'c', 'user', 'hello ocean', 'done', 1, 1)"
+    )
+    connection.execute("INSERT INTO preset (id, name, options) VALUES ('p', 'P', '{}')")
+    migrate(connection, up_to=2)
+    row = connection.execute("SELECT content, tool_calls, tool_call_id, is_error, duration_s FROM message").fetchone()
+    assert row == ("hello ocean", None, "", 0, None)
+    assert connection.execute("SELECT shape FROM conversation UNION SELECT shape FROM preset").fetchall() == [(None,)]
+    assert _found(connection, "ocean") == 1
+    for message_id in ("a", None):
+        connection.execute(
+            "INSERT INTO attached (conversation_id, message_id, position, sha256, kind, mime, name, size_bytes) "
+            "VALUES ('c', ?, 0, 'h', 'image', 'image/png', '', 1)",
+            (message_id,),
+        )
+    connection.execute("DELETE FROM message")
+    assert connection.execute("SELECT message_id FROM attached").fetchall() == [(None,)]
+    connection.execute("DELETE FROM conversation")
+    assert connection.execute("SELECT count(*) FROM attached").fetchone() == (0,)
+
+
 def test_when_an_answer_is_unfinished_then_it_enters_the_index_only_at_its_end(connection: sqlite3.Connection) -> None:
     migrate(connection)
     connection.execute("INSERT INTO conversation (id, created_s, updated_s) VALUES ('c', 1, 1)")

@@ -117,7 +117,7 @@ def test_when_editing_is_left_with_escape_then_the_draft_comes_back(
     live_window: MainWindow, ask: Ask, context: AppContext
 ) -> None:
     ask(live_window, "A question")
-    context.session.set_draft("half a thought")
+    context.session.draft.set_text("half a thought")
     live_window.chat.edit_last()
     assert live_window.chat.composer.text == "A question"
     QTest.keyClick(live_window.chat.composer.field, Qt.Key.Key_Escape)

@@ -40,12 +40,12 @@ def test_when_a_number_is_changed_then_the_conversation_has_it(
     row = inspector._rows["temperature"]
     assert isinstance(row._number, QDoubleSpinBox)
     row._number.setValue(0.25)
-    qtbot.waitUntil(lambda: context.session.options.sampling.temperature == 0.25, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.options.sampling.temperature == 0.25, timeout=WAIT_MS)
     assert row._slider is not None
     assert row._slider.value() == 25
     qtbot.waitUntil(inspector._custom.isVisible, timeout=WAIT_MS)
     row._reset.click()
-    qtbot.waitUntil(lambda: context.session.options.sampling.temperature == 0.8, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.options.sampling.temperature == 0.8, timeout=WAIT_MS)
 
 
 def test_when_automatic_is_taken_off_then_a_number_counts(
@@ -58,9 +58,9 @@ def test_when_automatic_is_taken_off_then_a_number_counts(
     row._automatic.click()
     assert row._number is not None
     row._number.setValue(77)
-    qtbot.waitUntil(lambda: context.session.options.max_tokens == 77, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.options.max_tokens == 77, timeout=WAIT_MS)
     row._automatic.click()
-    qtbot.waitUntil(lambda: context.session.options.max_tokens is None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.options.max_tokens is None, timeout=WAIT_MS)
 
 
 def test_when_the_system_prompt_is_written_then_the_conversation_has_it(
@@ -68,7 +68,7 @@ def test_when_the_system_prompt_is_written_then_the_conversation_has_it(
 ) -> None:
     inspector = inspector_of(qtbot, live_window, context)
     QTest.keyClicks(inspector._prompt.field, "Be short.")
-    qtbot.waitUntil(lambda: context.session.system_prompt == "Be short.", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.system_prompt == "Be short.", timeout=WAIT_MS)
 
 
 def test_when_logit_bias_is_written_then_it_is_checked(
@@ -81,7 +81,7 @@ def test_when_logit_bias_is_written_then_it_is_checked(
     assert "-100" in inspector._bias.problem.text()
     inspector._bias.field.setPlainText("12: 1.5")
     assert inspector._bias.problem.text() == ""
-    qtbot.waitUntil(lambda: context.session.options.sampling.logit_bias == {12: 1.5}, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.options.sampling.logit_bias == {12: 1.5}, timeout=WAIT_MS)
 
 
 def test_when_stop_strings_are_written_then_each_line_is_one(
@@ -89,7 +89,7 @@ def test_when_stop_strings_are_written_then_each_line_is_one(
 ) -> None:
     inspector = inspector_of(qtbot, live_window, context)
     inspector._stops.field.setPlainText("###\n\\n\\nUser:")
-    qtbot.waitUntil(lambda: context.session.options.stop == ("###", "\n\nUser:"), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.options.stop == ("###", "\n\nUser:"), timeout=WAIT_MS)
 
 
 def test_when_a_preset_is_saved_then_it_can_be_chosen_in_a_new_chat(
@@ -97,12 +97,14 @@ def test_when_a_preset_is_saved_then_it_can_be_chosen_in_a_new_chat(
 ) -> None:
     inspector = inspector_of(qtbot, live_window, context)
     QTest.keyClicks(inspector._prompt.field, "Answer in verse.")
-    qtbot.waitUntil(lambda: context.session.system_prompt == "Answer in verse.", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.system_prompt == "Answer in verse.", timeout=WAIT_MS)
     inspector._save_named("Poet")
     qtbot.waitUntil(lambda: inspector._preset.findText("Poet") > 0, timeout=WAIT_MS)
     live_window.chat.new_chat()
-    qtbot.waitUntil(lambda: not context.session.is_loading and context.session.system_prompt == "", timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: not context.session.is_loading and context.session.setup.system_prompt == "", timeout=WAIT_MS
+    )
     at = inspector._preset.findText("Poet")
     inspector._preset.setCurrentIndex(at)
     inspector._preset.activated.emit(at)
-    qtbot.waitUntil(lambda: context.session.system_prompt == "Answer in verse.", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: context.session.setup.system_prompt == "Answer in verse.", timeout=WAIT_MS)
