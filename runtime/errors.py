@@ -15,6 +15,7 @@
     │   │   └── PreviousNotFound    400  ... which a request would go on with
     │   ├── PayloadTooLarge         413
     │   └── Busy                    429  the queue is full; says when to come back
+    │       └── LimitReached             an API key's holder has taken what it may
     ├── WorldFault                  the machine or a file was not as needed (5xx)
     │   ├── ModelLoadFailed         500
     │   │   ├── NotGguf                  the file is not a GGUF file
@@ -155,6 +156,12 @@ class Busy(CallerFault):
 
     status = 429
     code = "queue_full"
+
+
+class LimitReached(Busy):
+    """The holder of an API key has taken what it may. Details: `retry_after_s`, `limit` (its field in `KeyLimits`)."""
+
+    code = "rate_limit_exceeded"
 
 
 class WorldFault(RuntimeFault):

@@ -28,6 +28,9 @@ def _meta(title: str, text: str, unit: str = "none", **bounds: Any) -> Meta:  # 
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 FlashAttention = Literal["auto", "on", "off"]
+ApiTls = Literal["off", "own", "files"]
+"""`own`: a certificate made and renewed by us, whose fingerprint a person compares; `files`: the person's own."""
+RequestLogging = Literal["off", "metadata", "text"]
 ContextPolicy = Literal["stop", "drop_oldest"]
 
 
@@ -218,6 +221,27 @@ class ModelsOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     ] = ()
 
 
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the holder of an API key may take; `None` is no limit. Past one, requests get 429 and are told which."""
+
+    requests_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        _meta("Requests a minute", "Counted over the last 60 seconds."),
+    ] = None
+    max_concurrent: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        _meta("Requests at once", "Running and waiting ones together."),
+    ] = None
+    tokens_per_day: Annotated[
+        Annotated[int, Meta(ge=1, le=10**12)] | None,
+        _meta(
+            "Tokens a day",
+            "Read and written ones, from midnight; what is running when it is reached may end.",
+            "tokens",
+        ),
+    ] = None
+
+
 class ApiOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The public API switch and what belongs to it."""
 
@@ -233,6 +257,23 @@ class ApiOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         _meta("Allowed hosts", "Host names accepted beside this machine's own.", max_length=64),
     ] = ()
     keep_when_window_closes: Annotated[bool, _meta("Keep on", "Serve on after the window is closed.")] = False
+    tls: Annotated[
+        ApiTls,
+        _meta("Encryption", "HTTPS with a certificate made here, or with files of yours; off is plain HTTP."),
+    ] = "off"
+    certificate_file: Annotated[
+        str, _meta("Certificate", "PEM file with the certificate and those it was signed by.", max_length=4096)
+    ] = ""
+    key_file: Annotated[str, _meta("Private key", "PEM file with its key, without a passphrase.", max_length=4096)] = ""
+    request_log: Annotated[
+        RequestLogging,
+        _meta(
+            "Request log", "Who asked, which model, how long it took, in logs/requests.log; with 'text', what was said."
+        ),
+    ] = "off"
+    fetch_pictures: Annotated[
+        bool, _meta("Fetch pictures", "Requests may name pictures by a public web address, which is then fetched.")
+    ] = False
 
 
 def declared_options(kind: type[msgspec.Struct]) -> tuple[OptionInfo, ...]:

@@ -35,6 +35,11 @@ class DataFolder:
         return self.root / "settings.toml"
 
     @property
+    def key_use_file(self) -> Path:
+        """When and how much API keys were used (JSON, mode 0600); without it their counts begin anew."""
+        return self.root / "key-use.json"
+
+    @property
     def window_file(self) -> Path:
         """Settings of the window (TOML, versioned)."""
         return self.root / "window.toml"

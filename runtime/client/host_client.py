@@ -11,6 +11,7 @@ from urllib.parse import quote
 from runtime.client.models_client import ModelsClient
 from runtime.errors import WorldFault, from_failure
 from runtime.messages.api import (
+    ApiKeyInfo,
     ApiState,
     CancelRequest,
     ChatEvent,
@@ -30,7 +31,7 @@ from runtime.messages.api import (
     UnloadRequest,
 )
 from runtime.messages.hardware import HardwareSample
-from runtime.options import ApiOptions
+from runtime.options import ApiOptions, KeyLimits
 
 
 class HostClient(ModelsClient):
@@ -134,9 +135,13 @@ class HostClient(ModelsClient):
         """Start, stop or move the public API; `problem` says why it is not on."""
         return await self._ask("PUT", "/admin/api", ApiState, options)
 
-    async def add_key(self, name: str) -> NewKeyAnswer:
+    async def add_key(self, name: str, limits: KeyLimits | None = None) -> NewKeyAnswer:
         """Make an API key; it is told this once."""
-        return await self._ask("POST", "/admin/keys", NewKeyAnswer, NewKey(name))
+        return await self._ask("POST", "/admin/keys", NewKeyAnswer, NewKey(name, limits or KeyLimits()))
+
+    async def limit_key(self, name: str, limits: KeyLimits) -> ApiKeyInfo:
+        """Change what the holder of a key may take, from the next request on."""
+        return await self._ask("PUT", f"/admin/keys/{quote(name, safe='')}", ApiKeyInfo, limits)
 
     async def delete_key(self, name: str) -> None:
         """Delete an API key."""

@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import psutil
@@ -16,7 +16,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime.errors import NotAllowed, NotAuthorized, RuntimeFault
-from runtime.host.keys import matches_any
+from runtime.host.caller import KEY_IN_SCOPE
+from runtime.host.keys import find_key
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_HEADER_CHARS = 2048
@@ -30,14 +31,14 @@ class AccessPolicy:
     Attributes:
         hosts: names accepted in the Host header, lower case, without port.
         origins: web origins that may call, exactly as browsers write them.
-        key_hashes: SHA-256 of the keys; none means that no key is asked for.
+        keys: names of the keys by their SHA-256; none means that no key is asked for.
         token: the one secret of the private listener, instead of keys; empty on the public one.
         open_paths: paths that need no key.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str] = frozenset()
-    key_hashes: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
     token: str = ""
     open_paths: frozenset[str] = frozenset({"/health"})
 
@@ -108,21 +109,21 @@ def check_origin(headers: Mapping[str, str], allowed: Iterable[str]) -> str | No
     return None
 
 
-def check_key(headers: Mapping[str, str], policy: AccessPolicy) -> None:
-    """Check the token or the API key, in constant time.
+def check_key(headers: Mapping[str, str], policy: AccessPolicy) -> str:
+    """Check the token or the API key, in constant time; the answer is the key's name, "" where none is asked for.
 
     Raises:
         NotAuthorized: none, or a wrong one.
     """
     given = _given_key(headers)
     if policy.token:
-        good = hmac.compare_digest(given.encode("utf-8", "replace"), policy.token.encode())
-    elif policy.key_hashes:
-        good = matches_any(given, policy.key_hashes)
+        name = "" if hmac.compare_digest(given.encode("utf-8", "replace"), policy.token.encode()) else None
+    elif policy.keys:
+        name = find_key(given, policy.keys)
     else:
-        return
-    if good:
-        return
+        return ""
+    if name is not None:
+        return name
     if not given:
         raise NotAuthorized("No API key was sent.", hint="Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`.")
     raise NotAuthorized("The API key is not known.", hint="Use a key that was made in Deskside and not deleted.")
@@ -170,7 +171,7 @@ class Gate:
                 await _answer_preflight(headers, origin, send)
                 return
             if path not in policy.open_paths:
-                check_key(headers, policy)
+                scope[KEY_IN_SCOPE] = check_key(headers, policy)
         except RuntimeFault as error:
             await self._refuse(error, path)(scope, receive, _with_origin(send, origin))
             return

@@ -11,17 +11,21 @@ from collections.abc import Callable
 import msgspec
 from starlette.types import ASGIApp
 
-from runtime.errors import BadRequest, WorldFault
+from runtime.errors import BadRequest, RuntimeFault, WorldFault
 from runtime.host.access import AccessPolicy, is_loopback, own_addresses, own_names
-from runtime.host.keys import MAX_KEYS, hash_key, new_key
+from runtime.host.caller import Caller
+from runtime.host.key_book import KeyBook, revoked
 from runtime.host.listener import Listener, base_url
-from runtime.host.settings import SettingsFile, StoredKey
-from runtime.messages.api import ApiChanged, ApiKeyInfo, ApiState, HostEvent, NewKeyAnswer
-from runtime.options import ApiOptions
-from runtime.units import now
+from runtime.host.settings import SettingsFile
+from runtime.messages.api import ApiChanged, ApiKeyInfo, ApiState, Dialect, HostEvent, NewKeyAnswer
+from runtime.options import ApiOptions, KeyLimits
 
 log = logging.getLogger(__name__)
+DIALECTS: tuple[Dialect, ...] = ("openai", "responses", "anthropic", "ollama", "llama.cpp")
 _ANY = ("0.0.0.0", "::", "")  # noqa: S104 - recognised here, bound only with a key
+
+EndRequests = Callable[[Callable[[Caller], bool], RuntimeFault], None]
+"""Ends the running requests of some callers with an error."""
 
 
 class ApiSwitch:
@@ -32,13 +36,15 @@ class ApiSwitch:
         settings: SettingsFile,
         *,
         options: ApiOptions,
-        run_key: str | None,
+        keys: KeyBook,
+        end_requests: EndRequests,
         send: Callable[[HostEvent], None],
     ) -> None:
         """Options are those of this run: what the settings say, with what the command line said instead."""
         self._settings = settings
         self._options = options
-        self._run_key_hash = (hash_key(run_key),) if run_key else ()
+        self._keys = keys
+        self._end_requests = end_requests
         self._send = send
         self._app: ASGIApp | None = None
         self._listener: Listener | None = None
@@ -61,8 +67,9 @@ class ApiSwitch:
             options=self._options,
             running=self._listener is not None,
             addresses=self._addresses(),
-            keys=tuple(ApiKeyInfo(key.name, key.created_s) for key in self._settings.current.keys),
+            keys=self._keys.infos(),
             problem=self._problem,
+            dialects=DIALECTS,
         )
 
     async def start(self) -> None:
@@ -86,36 +93,40 @@ class ApiSwitch:
                 await self._settle()
         return self.state()
 
-    async def add_key(self, name: str) -> NewKeyAnswer:
+    async def add_key(self, name: str, limits: KeyLimits) -> NewKeyAnswer:
         """Make a key.
 
         Raises:
-            BadRequest: the name is taken, or there are `MAX_KEYS`.
-            StorageFault: it could not be saved.
+            RuntimeFault: as `KeyBook.add`.
         """
-        keys = self._settings.current.keys
-        if any(key.name == name for key in keys):
-            raise BadRequest(f"There is a key named {name!r}.", hint="Choose another name.", param="name")
-        if len(keys) >= MAX_KEYS:
-            raise BadRequest(f"There are {MAX_KEYS} keys.", hint="Delete one first.", param="name")
-        key = new_key()
         async with self._changing:
-            self._settings.change(keys=(*keys, StoredKey(name, hash_key(key), now())))
+            answer = self._keys.add(name, limits)
             await self._settle()
-        return NewKeyAnswer(name, key)
+        return answer
 
-    async def delete_key(self, name: str) -> None:
-        """Delete a key; running answers that used it go on.
+    async def limit_key(self, name: str, limits: KeyLimits) -> ApiKeyInfo:
+        """Change what a key's holder may take.
 
         Raises:
-            BadRequest: there is none of that name.
+            RuntimeFault: as `KeyBook.limit`.
         """
-        keys = self._settings.current.keys
-        if all(key.name != name for key in keys):
-            raise BadRequest(f"There is no key named {name!r}.", param="name")
         async with self._changing:
-            self._settings.change(keys=tuple(key for key in keys if key.name != name))
-            await self._settle()
+            answer = self._keys.limit(name, limits)
+            self._send(ApiChanged(self.state()))
+        return answer
+
+    async def delete_key(self, name: str) -> None:
+        """Delete a key, and end what runs with it.
+
+        Raises:
+            RuntimeFault: as `KeyBook.delete`.
+        """
+        async with self._changing:
+            try:
+                self._keys.delete(name)
+            finally:
+                await self._settle()
+                self._end_requests(lambda caller: caller.key == name, revoked(name))
 
     def stop_accepting(self) -> None:
         """Refuse new connections; the host is ending."""
@@ -131,20 +142,23 @@ class ApiSwitch:
 
     async def _settle(self) -> None:
         options = self._options
-        key_hashes = (*(key.sha256 for key in self._settings.current.keys), *self._run_key_hash)
+        keys = self._keys.names()
         wanted = (options.host, options.port) if options.enabled else None
         self._problem = ""
-        if wanted is not None and not key_hashes and not is_loopback(options.host):
+        if wanted is not None and not keys and not is_loopback(options.host):
             self._problem = (
                 f"{options.host} can be reached from other machines, and there is no API key. "
                 "Make a key first, or use 127.0.0.1."
             )
             wanted = None
+        if wanted is not None and options.tls != "off":
+            self._problem = "This version cannot encrypt yet."
+            wanted = None
         hosts = await asyncio.to_thread(own_names, options.host)
         self._policy = AccessPolicy(
             hosts=hosts | {name.lower() for name in options.allowed_hosts},
             origins=frozenset(options.allowed_origins),
-            key_hashes=key_hashes,
+            keys=keys,
         )
         if wanted != self._bound or (wanted is not None and self._listener is None):
             await self._close()

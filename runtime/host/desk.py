@@ -4,15 +4,17 @@ The dialects in `runtime.host.api` say what to ask and shape what comes back; no
 a request.
 """
 
+import asyncio
 import contextlib
 import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
-from runtime.errors import BugFault, RuntimeFault, from_failure
+from runtime.errors import BugFault, RuntimeFault, from_failure, to_failure
+from runtime.host.caller import Caller
 from runtime.host.mailbox import Mailbox, RequestMessage
 from runtime.host.model_slot import ModelSlot
 from runtime.host.supervisor import Lease, Supervisor
@@ -42,9 +44,6 @@ log = logging.getLogger(__name__)
 MAX_FINISHED_ROWS = 200
 """Finished requests that stay in the table; the running ones are bounded by the queues of the models."""
 
-WINDOW = "window"
-"""The client of a request that the person makes, from the window or the terminal."""
-
 Ask = Generate | Embed | Count | Rerank | TextAsk
 
 _ID_PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl", "/v1/embeddings": "embd"}
@@ -62,14 +61,26 @@ class Counters(Protocol):
         ...
 
 
+class Meter(Protocol):
+    """What bounds the use of API keys; `runtime.host.key_book` keeps it."""
+
+    def begin(self, name: str) -> None:
+        """A request with the key of this name begins; raises `LimitReached`."""
+        ...
+
+    def end(self, name: str, n_tokens: int) -> None:
+        """It is over, having read and written so many tokens."""
+        ...
+
+
 class Ticket:
     """One request to a model, from arrival to end. Home: the event loop."""
 
-    def __init__(self, route: str, client: str, model: str, counters: Counters, *, is_passing: bool = False) -> None:
+    def __init__(self, route: str, caller: Caller, model: str, counters: Counters, *, is_passing: bool = False) -> None:
         self.is_passing = is_passing
         self.request_id = f"{_ID_PREFIXES.get(route, 'req')}-{secrets.token_hex(12)}"
         self.route = route
-        self.client = client
+        self.caller = caller
         self.model = model
         self.usage = Usage()
         self.created_s = int(now())
@@ -80,6 +91,7 @@ class Ticket:
         self._has_begun = False
         self._tps = 0.0
         self._generated = 0
+        self._prompt_read = 0
         self._problem = ""
         self._error: RuntimeFault | None = None
         self._counters = counters
@@ -88,6 +100,8 @@ class Ticket:
         self._ids: list[str] = []
         self._unsent: deque[Ask] = deque()
         self._cancel_wanted = False
+        self._ended_by: RuntimeFault | None = None
+        self._waiting: asyncio.Future[Lease] | None = None
         self._is_single = False
         self.timings: Timings | None = None
         """The model's own figures, once it has given the one answer that was asked for."""
@@ -97,7 +111,12 @@ class Ticket:
 
         No more parts are with the model at once than it has slots; the next goes when one ends. So one request of
         many parts neither overflows the model's queue nor fills it for everyone.
+
+        Raises:
+            RuntimeFault: what the request was ended with meanwhile.
         """
+        if self._ended_by is not None:
+            raise self._ended_by
         self._lease = lease
         self.model = lease.model_id
         self._mailbox = Mailbox(len(asks))
@@ -176,6 +195,38 @@ class Ticket:
             reasons = tuple(cancelled for _ in range(n_choices))
             self._mailbox.put(Finished(ask.request_id, reasons, Usage(), Timings(), ("",) * n_choices))
 
+    def end_with(self, error: RuntimeFault) -> None:
+        """End the request with an error, wherever it stands: its reader gets it after what came before."""
+        if self._ended_by is not None:
+            return
+        self._ended_by = error
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._unsent.clear()
+        if self._mailbox is None or self._lease is None:
+            return
+        for request_id in self._ids:
+            self._lease.link.cancel(request_id)
+        self._mailbox.put(Failed(self.request_id, to_failure(error)))
+
+    async def wait_for(self, leasing: Awaitable[Lease]) -> Lease:
+        """Wait for the model, unless the request is ended meanwhile.
+
+        Raises:
+            RuntimeFault: what it was ended with, or as `Supervisor.use`.
+        """
+        if self._ended_by is not None:
+            raise self._ended_by
+        self._waiting = asyncio.ensure_future(leasing)
+        try:
+            return await self._waiting
+        except asyncio.CancelledError:
+            if self._ended_by is not None:
+                raise self._ended_by from None
+            raise
+        finally:
+            self._waiting = None
+
     def close(self, error: BaseException | None) -> None:
         """The request is over, for whatever reason; one that still runs is cancelled."""
         if self._lease is not None:
@@ -189,13 +240,19 @@ class Ticket:
         # A name that no model has must not become a label: anyone could make up thousands.
         self._counters.request_ended(self.route, self.model if self._lease else "none", self._state, self.usage)
 
+    @property
+    def n_tokens(self) -> int:
+        """Read and written, also by a request that was left before its end."""
+        prompt_tokens = self.usage.prompt_tokens or self._prompt_read
+        return prompt_tokens + max(self.usage.completion_tokens, self._generated)
+
     def info(self) -> RequestInfo:
         """The row of the table."""
         return RequestInfo(
             request_id=self.request_id,
             route=self.route,
             model=self.model,
-            client=self.client,
+            client=self.caller.address,
             state=self._state,
             started_s=self._started_s,
             prompt_tokens=self.usage.prompt_tokens,
@@ -203,6 +260,7 @@ class Ticket:
             time_to_first_token_s=round(self._ttft_s, 4),
             generation_tps=round(self._tps, 2),
             problem=self._problem,
+            key=self.caller.key,
         )
 
     def _note(self, message: RequestMessage) -> None:
@@ -216,7 +274,8 @@ class Ticket:
                 self._generated += message.n_tokens
             case Queued():
                 self._state = "generating" if self._has_begun else "queued"
-            case PromptProgress():
+            case PromptProgress(done=done):
+                self._prompt_read = done
                 self._state = "generating" if self._has_begun else "prompt"
             case Finished(usage=usage, reasons=reasons, timings=timings):
                 self._add_usage(usage)
@@ -250,6 +309,7 @@ class Desk:
         self,
         supervisor: Supervisor,
         counters: Counters,
+        meter: Meter,
         on_alone: Callable[[ModelSlot, Usage, Timings], None] = lambda _slot, _usage, _timings: None,
         meant_by: Callable[[str], str] = lambda name: name,
     ) -> None:
@@ -261,16 +321,23 @@ class Desk:
         self._supervisor = supervisor
         self._on_alone = on_alone
         self._counters = counters
+        self._meter = meter
         self._running: dict[str, Ticket] = {}
         self._finished: deque[RequestInfo] = deque(maxlen=MAX_FINISHED_ROWS)
 
     @contextlib.asynccontextmanager
-    async def ticket(self, route: str, client: str, model: str, *, is_passing: bool = False) -> AsyncIterator[Ticket]:
+    async def ticket(
+        self, route: str, caller: Caller, model: str, *, is_passing: bool = False
+    ) -> AsyncIterator[Ticket]:
         """A row for one request; leaving the block ends the request, also in the worker.
 
         A passing one (counting tokens while a person types) loads no model and leaves no row.
+
+        Raises:
+            LimitReached: the caller's key has taken what it may.
         """
-        ticket = Ticket(route, client, model, self._counters, is_passing=is_passing)
+        self._meter.begin(caller.key)
+        ticket = Ticket(route, caller, model, self._counters, is_passing=is_passing)
         self._running[ticket.request_id] = ticket
         error: BaseException | None = None
         try:
@@ -281,6 +348,7 @@ class Desk:
         finally:
             ticket.close(error)
             del self._running[ticket.request_id]
+            self._meter.end(caller.key, ticket.n_tokens)
             if not is_passing:
                 self._keep_row(ticket.info())
 
@@ -306,9 +374,11 @@ class Desk:
         Raises:
             RuntimeFault: no such model, or it cannot be loaded.
         """
-        by_person = ticket.client == WINDOW
+        by_person = ticket.caller.is_person
         name = self._meant_by(ticket.model)
-        async with self._supervisor.use(name, load=not ticket.is_passing, by_person=by_person) as lease:
+        async with contextlib.AsyncExitStack() as stack:
+            using = self._supervisor.use(name, load=not ticket.is_passing, by_person=by_person)
+            lease = await ticket.wait_for(stack.enter_async_context(using))
             mark = self._supervisor.quiet_mark()
             yield lease
             if ticket.timings is not None and mark is not None and self._supervisor.quiet_mark() == mark:
@@ -328,6 +398,12 @@ class Desk:
         ticket = self._running.get(request_id)
         if ticket is not None:
             ticket.cancel()
+
+    def end_where(self, is_meant: Callable[[Caller], bool], error: RuntimeFault) -> None:
+        """End the running requests of some callers with an error."""
+        for ticket in tuple(self._running.values()):
+            if is_meant(ticket.caller):
+                ticket.end_with(error)
 
 
 async def ask_once(desk: Desk, ticket: Ticket, build: Callable[[str], Ask]) -> RequestMessage:

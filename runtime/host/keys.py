@@ -6,7 +6,7 @@ A key has 256 random bits, so a plain hash is as good as a slow one: there is no
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 KEY_PREFIX = "dsk-"
 MAX_KEYS = 64
@@ -22,10 +22,14 @@ def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def matches_any(key: str, hashes: Iterable[str]) -> bool:
-    """True if `key` is one of those; the time it takes does not tell which, or how near it was."""
+def find_key(key: str, names: Mapping[str, str]) -> str | None:
+    """The name of a key among hashes with their names, or None.
+
+    The time it takes does not tell which it is, or how near it was.
+    """
     given = hash_key(key)
-    found = False
-    for known in hashes:
-        found |= hmac.compare_digest(given, known)
+    found = None
+    for known, name in names.items():
+        if hmac.compare_digest(given, known):
+            found = name
     return found

@@ -27,6 +27,7 @@ from runtime.host.api.responses import ResponsesRoutes
 from runtime.host.api_switch import ApiSwitch, with_overrides
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.events import EventHub
+from runtime.host.key_book import KeyBook
 from runtime.host.listener import Listener, base_url
 from runtime.host.logs import HostLogs
 from runtime.host.model_slot import RestartPolicy
@@ -63,16 +64,24 @@ class Host:
         if config.on_event is not None:
             self._hub.observe(config.on_event)
         self._telemetry = Telemetry(lambda: parts.make_sampler(self._our_pids), self._hub.send)
+        self._keys = KeyBook(self._settings, config.data.key_use_file, config.api_key)
+        self._models = ModelsSide(
+            config,
+            parts,
+            self._settings,
+            self._hub,
+            keys=self._keys,
+            telemetry=lambda: self._telemetry.latest,
+            policy=policy,
+        )
         self._switch = ApiSwitch(
             self._settings,
             options=with_overrides(
                 self._settings.current.api, enabled=config.api_enabled, host=config.api_host, port=config.api_port
             ),
-            run_key=config.api_key,
+            keys=self._keys,
+            end_requests=self._models.desk.end_where,
             send=self._hub.send,
-        )
-        self._models = ModelsSide(
-            config, parts, self._settings, self._hub, telemetry=lambda: self._telemetry.latest, policy=policy
         )
         self._private = self._build_apps()
 
@@ -168,6 +177,7 @@ class Host:
         self._telemetry.close()
         await self._models.close()
         await asyncio.gather(self._switch.close(), self._private.close())
+        self._keys.save()
 
     # --- facts --------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from runtime.host.desk import Desk
 from runtime.host.events import EventHub
 from runtime.host.hub_service import HubService
 from runtime.host.jobs import Jobs
+from runtime.host.key_book import KeyBook
 from runtime.host.library_service import LibraryService
 from runtime.host.library_watch import LibraryWatch
 from runtime.host.machine import MachineView
@@ -48,6 +49,7 @@ class ModelsSide:
         settings: SettingsFile,
         hub: EventHub,
         *,
+        keys: KeyBook,
         telemetry: Callable[[], HardwareSample | None],
         policy: RestartPolicy | None = None,
     ) -> None:
@@ -99,7 +101,7 @@ class ModelsSide:
             ),
             policy=policy,
         )
-        self.desk = Desk(self.supervisor, self.metrics, self._note_alone, settings.meant_by)
+        self.desk = Desk(self.supervisor, self.metrics, keys, self._note_alone, settings.meant_by)
         self.library = LibraryService(
             shelf.files,
             settings,

@@ -17,7 +17,7 @@ import msgspec
 import tomli_w
 
 from runtime.errors import BadRequest, StorageFault
-from runtime.options import ApiOptions, LoadOptions, ModelsOptions
+from runtime.options import ApiOptions, KeyLimits, LoadOptions, ModelsOptions
 from runtime.units import now_local
 
 SETTINGS_VERSION = 1
@@ -35,12 +35,13 @@ Raw = dict[str, Any]
 T = TypeVar("T")
 
 
-class StoredKey(msgspec.Struct, frozen=True):
+class StoredKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """An API key by name, with the SHA-256 of it."""
 
     name: str
     sha256: str
     created_s: float
+    limits: KeyLimits = KeyLimits()
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -15,7 +15,8 @@ GET    /admin/hardware          `HardwareSample`
 GET    /admin/api               `ApiState`
 PUT    /admin/api               `ApiOptions` -> `ApiState` (starts, stops or moves the public listener)
 POST   /admin/keys              `NewKey` -> `NewKeyAnswer` (the key is shown this once)
-DELETE /admin/keys/{name}       204
+PUT    /admin/keys/{name}       `KeyLimits` -> `ApiKeyInfo`; they hold for the next request
+DELETE /admin/keys/{name}       204; what runs with the key is ended
 GET    /admin/requests          list of `RequestInfo`, newest last: running ones and the last finished ones
 POST   /admin/requests/cancel   `CancelRequest` -> 204
 GET    /admin/models/options    `ModelsOptions`; PUT the same -> `ModelsOptions`
@@ -65,7 +66,7 @@ from runtime.messages.shared import (
     ToolCallHead,
     Usage,
 )
-from runtime.options import ApiOptions, GenerateOptions, LoadOptions
+from runtime.options import ApiOptions, GenerateOptions, KeyLimits, LoadOptions
 
 ModelKind = Literal["chat", "embedding", "projector", "other"]
 ModelState = Literal["loading", "ready", "restarting", "failed", "unloading"]
@@ -150,21 +151,73 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     unload_at_s: float | None = None
 
 
-class ApiKeyInfo(msgspec.Struct, frozen=True):
-    """A key by name; the key itself is never told again."""
+class ApiKeyInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key by name; the key itself is never told again.
+
+    Its use is as of when it was asked for: `ApiChanged` is sent when keys change, not when they are used.
+
+    Attributes:
+        name: unique.
+        created_s: seconds since 1970.
+        limits: what its holder may take.
+        used_s: when it was last used, seconds since 1970; 0 never.
+        n_requests: requests to models since it was made.
+        n_running: of them, running and waiting now.
+        n_tokens: read and written since it was made.
+        n_tokens_today: the same since midnight; what `tokens_per_day` bounds.
+    """
 
     name: str
     created_s: float
+    limits: KeyLimits = KeyLimits()
+    used_s: float = 0.0
+    n_requests: int = 0
+    n_running: int = 0
+    n_tokens: int = 0
+    n_tokens_today: int = 0
+
+
+class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person compares with what a program or browser shows of the server.
+
+    Attributes:
+        fingerprint: SHA-256 of the certificate, as `AB:CD:...`.
+        expires_s: seconds since 1970; our own is made anew before.
+        names: host names and addresses it is for.
+        file: path of the PEM file, to hand to programs that shall trust it.
+        is_own: made by us, so programs must be told to trust it.
+    """
+
+    fingerprint: str
+    expires_s: float
+    names: tuple[str, ...] = ()
+    file: str = ""
+    is_own: bool = False
+
+
+Dialect = Literal["openai", "responses", "anthropic", "ollama", "llama.cpp"]
 
 
 class ApiState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The public API as it is now. `addresses` are base URLs that answer; `problem` says why it is not on."""
+    """The public API as it is now.
+
+    Attributes:
+        options: as chosen.
+        running: whether it answers.
+        addresses: base URLs that answer, without `/v1`; https ones with TLS.
+        keys: in order of making.
+        problem: why it is not on although it is enabled; a sentence, "" without one.
+        certificate: what TLS shows; None without TLS.
+        dialects: what it speaks.
+    """
 
     options: ApiOptions
     running: bool
     addresses: tuple[str, ...] = ()
     keys: tuple[ApiKeyInfo, ...] = ()
     problem: str = ""
+    certificate: Certificate | None = None
+    dialects: tuple[Dialect, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -216,10 +269,14 @@ class ChatRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
 
 class CountRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many tokens would this conversation be? Needs the model loaded; counting does not load it."""
+    """How many tokens would this conversation be, tools and format of the answer included?
+
+    Needs the model loaded; counting does not load it.
+    """
 
     model: str
     messages: tuple[Message, ...]
+    shape: AnswerShape = AnswerShape()
 
 
 class CountAnswer(msgspec.Struct, frozen=True):
@@ -233,6 +290,7 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Make an API key of this name."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[\w .-]+$")]
+    limits: KeyLimits = KeyLimits()
 
 
 class NewKeyAnswer(msgspec.Struct, frozen=True):
@@ -243,7 +301,10 @@ class NewKeyAnswer(msgspec.Struct, frozen=True):
 
 
 class RequestInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request to a model, as the live table shows it. `client` is the caller's address or "window"."""
+    """One request to a model, as the live table shows it.
+
+    `client` is the caller's address or "window"; `key` the name of the API key it came with, "" without one.
+    """
 
     request_id: str
     route: str
@@ -256,6 +317,7 @@ class RequestInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     time_to_first_token_s: float = 0.0
     generation_tps: float = 0.0
     problem: str = ""
+    key: str = ""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

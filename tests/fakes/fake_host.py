@@ -61,7 +61,7 @@ from runtime.messages.api import (
     UnloadRequest,
 )
 from runtime.messages.shared import Message
-from runtime.options import ApiOptions, LoadOptions
+from runtime.options import ApiOptions, KeyLimits, LoadOptions
 from runtime.paths import DataFolder
 from tests.fakes.answers import Reply, hardware_sample, installed_model, ready_model, words
 from tests.fakes.fake_models import FakeModels
@@ -412,10 +412,19 @@ class _Handler(BaseHTTPRequestHandler):
             case "PUT", "/admin/api":
                 self._send(200, host.set_api(msgspec.json.decode(body, type=ApiOptions)))
             case "POST", "/admin/keys":
-                name = msgspec.json.decode(body, type=NewKey).name
-                keys = (*host.api.keys, ApiKeyInfo(name, 1.0))
+                wanted = msgspec.json.decode(body, type=NewKey)
+                name = wanted.name
+                keys = (*host.api.keys, ApiKeyInfo(name, 1.0, wanted.limits))
                 host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
                 self._send(200, NewKeyAnswer(name, f"sk-{name}"))
+            case "PUT", _ if path.startswith("/admin/keys/"):
+                name = unquote(path.removeprefix("/admin/keys/"))
+                limits = msgspec.json.decode(body, type=KeyLimits)
+                keys = tuple(
+                    msgspec.structs.replace(key, limits=limits) if key.name == name else key for key in host.api.keys
+                )
+                host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
+                self._send(200, next(key for key in keys if key.name == name))
             case "DELETE", _ if path.startswith("/admin/keys/"):
                 gone = unquote(path.removeprefix("/admin/keys/"))
                 keys = tuple(key for key in host.api.keys if key.name != gone)

@@ -1,6 +1,7 @@
 """Who may call the two listeners."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -156,3 +157,69 @@ def test_when_other_machines_could_reach_it_then_a_key_is_needed(make_host: Make
 
 def test_when_options_are_default_then_api_is_off_and_local() -> None:
     assert ApiOptions() == ApiOptions(enabled=False, host="127.0.0.1", port=1234)
+
+
+def new_key(running: RunningHost, name: str, **limits: int) -> dict[str, str]:
+    """Headers with a new key."""
+    made = running.private.post("/admin/keys", json={"name": name, "limits": limits})
+    assert made.status_code == 201, made.text
+    return {"authorization": f"Bearer {made.json()['key']}"}
+
+
+def test_when_a_limit_is_reached_then_each_dialect_says_which_and_when_to_come_back(make_host: MakeHost) -> None:
+    host = make_host()
+    key = new_key(host, "editor", requests_per_minute=1)
+    chat = {"model": "fake", "max_tokens": 5, "messages": [{"role": "user", "content": "say 1"}]}
+    assert host.public.post("/v1/chat/completions", json=chat, headers=key).status_code == 200
+    for path, body in (
+        ("/v1/chat/completions", chat),
+        ("/v1/messages", chat),
+        ("/v1/responses", {"model": "fake", "input": "say 1"}),
+        ("/api/chat", {**chat, "stream": True}),
+        ("/completion", {"prompt": "say 1"}),
+        ("/v1/embeddings", {"model": "fake", "input": "a"}),
+    ):
+        answer = host.public.post(path, json=body, headers=key)
+        assert answer.status_code == 429, path
+        assert 1 <= int(answer.headers["retry-after"]) <= 61
+        assert "1 requests a minute" in answer.text
+        assert path != "/v1/embeddings" or answer.json()["error"]["code"] == "rate_limit_exceeded"
+    other = new_key(host, "other")
+    assert host.public.post("/v1/chat/completions", json=chat, headers=other).status_code == 200
+    assert host.private.put("/admin/keys/editor", json={"max_concurrent": 1}).json()["limits"] == {"max_concurrent": 1}
+    assert host.public.post("/v1/chat/completions", json=chat, headers=key).status_code == 200
+    rows = host.private.get("/admin/requests").json()
+    assert [row.get("key", "") for row in rows][-2:] == ["other", "editor"]
+    told = {info["name"]: info for info in host.private.get("/admin/api").json()["keys"]}
+    assert (told["editor"]["n_requests"], told["editor"].get("n_running", 0)) == (2, 0)
+    assert told["editor"]["n_tokens"] > 0
+    assert told["editor"]["used_s"] > 0
+
+
+def test_when_a_key_is_deleted_then_what_runs_with_it_ends(make_host: MakeHost) -> None:
+    host = make_host()
+    key = new_key(host, "editor")
+    new_key(host, "other")
+    body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": "slowly 5000"}]}
+    with host.public.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: ")
+        assert host.private.delete("/admin/keys/editor").status_code == 204
+        rest = list(lines)
+    assert any("was deleted" in line for line in rest)
+    assert host.private.get("/admin/requests").json()[-1]["state"] == "failed"
+    assert host.public.get("/v1/models", headers=key).status_code == 401
+
+
+def test_when_a_key_is_deleted_while_its_request_waits_for_a_load_then_it_ends(make_host: MakeHost) -> None:
+    host = make_host()
+    key = new_key(host, "editor")
+    new_key(host, "other")
+    body = {"model": "slow-loading", "messages": [{"role": "user", "content": "say 1"}]}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(host.public.post, "/v1/chat/completions", json=body, headers=key)
+        host.until(lambda: any(row["state"] == "loading" for row in host.private.get("/admin/requests").json()))
+        host.private.delete("/admin/keys/editor")
+        answer = asked.result(20)
+    assert answer.status_code == 401
+    assert "was deleted" in answer.json()["error"]["message"]

@@ -1,6 +1,6 @@
 """API keys."""
 
-from runtime.host.keys import KEY_PREFIX, hash_key, matches_any, new_key
+from runtime.host.keys import KEY_PREFIX, find_key, hash_key, new_key
 
 
 def test_when_made_then_keys_differ_and_are_long() -> None:
@@ -10,10 +10,10 @@ def test_when_made_then_keys_differ_and_are_long() -> None:
 
 
 def test_when_checked_then_only_known_keys_match() -> None:
-    known = [hash_key("one"), hash_key("two")]
-    assert matches_any("one", known)
-    assert matches_any("two", known)
-    assert not matches_any("three", known)
-    assert not matches_any("", known)
-    assert not matches_any("one", [])
-    assert not matches_any("\udc80", known)
+    known = {hash_key("one"): "first", hash_key("two"): "second"}
+    assert find_key("one", known) == "first"
+    assert find_key("two", known) == "second"
+    assert find_key("three", known) is None
+    assert find_key("", known) is None
+    assert find_key("one", {}) is None
+    assert find_key("\udc80", known) is None

@@ -19,7 +19,8 @@ from runtime.host.api.http import (
     read_struct,
 )
 from runtime.host.api_switch import ApiSwitch
-from runtime.host.desk import WINDOW, Desk, Ticket, ask_once
+from runtime.host.caller import WINDOW
+from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.events import MAX_SUBSCRIBERS, EventHub
 from runtime.host.mailbox import RequestMessage
 from runtime.host.supervisor import Supervisor
@@ -44,7 +45,7 @@ from runtime.messages.api import (
     UnloadRequest,
 )
 from runtime.messages.ipc import Count, Counted, Delta, Finished, Generate, PromptProgress, Queued
-from runtime.options import ApiOptions
+from runtime.options import ApiOptions, KeyLimits
 
 CHAT_ROUTE = "/admin/chat"
 COUNT_ROUTE = "/admin/count"
@@ -155,11 +156,15 @@ class AdminRoutes:
 
     async def add_key(self, request: Request) -> Response:
         """POST /admin/keys."""
-        return json_answer(await self._switch.add_key((await read_struct(request, NewKey)).name), 201)
+        wanted = await read_struct(request, NewKey)
+        return json_answer(await self._switch.add_key(wanted.name, wanted.limits), 201)
 
-    async def delete_key(self, request: Request) -> Response:
-        """DELETE /admin/keys/{name}."""
-        await self._switch.delete_key(request.path_params["name"])
+    async def key(self, request: Request) -> Response:
+        """PUT and DELETE /admin/keys/{name}."""
+        name = request.path_params["name"]
+        if request.method == "PUT":
+            return json_answer(await self._switch.limit_key(name, await read_struct(request, KeyLimits)))
+        await self._switch.delete_key(name)
         return Response(status_code=204)
 
     # --- asking a model -----------------------------------------------------------------------------------
@@ -201,7 +206,9 @@ class AdminRoutes:
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(COUNT_ROUTE, WINDOW, ask.model, is_passing=True) as ticket:
-                answer = await ask_once(self._desk, ticket, lambda request_id: Count(request_id, ask.messages))
+                answer = await ask_once(
+                    self._desk, ticket, lambda request_id: Count(request_id, ask.messages, ask.shape)
+                )
                 if not isinstance(answer, Counted):
                     raise TypeError(f"a worker answered a count with {type(answer).__name__}")
                 response = json_answer(CountAnswer(answer.n_tokens, answer.n_ctx))

@@ -25,7 +25,7 @@ from runtime.host.api.anthropic_answer import (
 )
 from runtime.host.api.anthropic_request import MessagesAsk, count_ask, messages_ask
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
-from runtime.host.api.openai import client_of
+from runtime.host.caller import caller_of
 from runtime.host.desk import Ask, Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import InstalledModel
@@ -82,7 +82,7 @@ class AnthropicRoutes:
         ask = messages_ask(decode_json(await read_body(request)))
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(MESSAGES_ROUTE, client_of(request), ask.model) as ticket:
+            async with self._desk.ticket(MESSAGES_ROUTE, caller_of(request), ask.model) as ticket:
                 if ask.stream:
                     await self._stream(ticket, ask, EventStream(send, {"request-id": ticket.request_id}))
                 else:
@@ -96,7 +96,7 @@ class AnthropicRoutes:
         ask = count_ask(decode_json(await read_body(request)))
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(COUNT_ROUTE, client_of(request), ask.model) as ticket:
+            async with self._desk.ticket(COUNT_ROUTE, caller_of(request), ask.model) as ticket:
                 counted = await ask_once(
                     self._desk, ticket, lambda request_id: Count(request_id, ask.messages, ask.shape)
                 )

@@ -62,7 +62,7 @@ def admin_routes(admin: AdminRoutes, openapi: OpenApiRoutes) -> list[Route]:
         Route("/admin/hardware", admin.hardware, methods=["GET"]),
         Route("/admin/api", admin.api, methods=["GET", "PUT"]),
         Route("/admin/keys", admin.add_key, methods=["POST"]),
-        Route("/admin/keys/{name}", admin.delete_key, methods=["DELETE"]),
+        Route("/admin/keys/{name}", admin.key, methods=["PUT", "DELETE"]),
         Route("/admin/requests", admin.requests, methods=["GET"]),
         Route("/admin/requests/cancel", admin.cancel, methods=["POST"]),
         Route("/admin/shutdown", admin.shutdown, methods=["POST"]),

@@ -23,7 +23,6 @@ from runtime.host.api.native_request import (
     infill_ask,
     rerank_ask,
 )
-from runtime.host.api.openai import client_of
 from runtime.host.api.openai_answer import (
     TimingsShape,
     UsageShape,
@@ -33,6 +32,7 @@ from runtime.host.api.openai_answer import (
     usage_shape,
 )
 from runtime.host.api.openai_request import chat_ask
+from runtime.host.caller import caller_of
 from runtime.host.desk import Ask, Desk, ask_once
 from runtime.host.mailbox import RequestMessage
 from runtime.host.model_slot import ModelSlot
@@ -269,7 +269,7 @@ class NativeRoutes:
         """Something that the model answers with one message."""
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(request.url.path, client_of(request), model) as ticket:
+            async with self._desk.ticket(request.url.path, caller_of(request), model) as ticket:
                 message: RequestMessage = await ask_once(self._desk, ticket, build)
                 if not isinstance(message, kind):
                     raise TypeError(f"a worker answered {request.url.path} with {type(message).__name__}")
@@ -290,7 +290,7 @@ class NativeRoutes:
 
     def _completed(self, request: Request, ask: NativeAsk, *, is_infill: bool) -> Response:
         async def work(send: Send) -> None:
-            async with self._desk.ticket(request.url.path, client_of(request), ask.model) as ticket:
+            async with self._desk.ticket(request.url.path, caller_of(request), ask.model) as ticket:
 
                 async def build(lease: Lease) -> Sequence[Ask]:
                     tokens = ask.prompt if isinstance(ask.prompt, tuple) else None

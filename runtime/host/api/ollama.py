@@ -36,8 +36,8 @@ from runtime.host.api.ollama_request import (
     embeddings_ask,
     generate_ask,
 )
-from runtime.host.api.openai import client_of
 from runtime.host.api.vectors import vector
+from runtime.host.caller import caller_of
 from runtime.host.desk import Ask, Desk, Ticket
 from runtime.host.settings import SettingsFile
 from runtime.host.supervisor import Lease, Supervisor
@@ -103,7 +103,7 @@ class OllamaRoutes:
                 last = lines.answer(Piece(), now(), OllamaFigures(done_reason="unload"))
                 await json_answer(last)(request.scope, request.receive, send)
                 return
-            async with self._desk.ticket(route, client_of(request), name) as ticket:
+            async with self._desk.ticket(route, caller_of(request), name) as ticket:
                 answering = _Answering(self._desk, ticket, ask, lines)
                 if ask.is_bare:
                     await json_answer(await answering.load())(request.scope, request.receive, send)
@@ -138,7 +138,7 @@ class OllamaRoutes:
         async def work(send: Send) -> None:
             began_at = time.monotonic()
             name = await self._meant(ask.model)
-            async with self._desk.ticket(route, client_of(request), name) as ticket, self._desk.lease(ticket) as lease:
+            async with self._desk.ticket(route, caller_of(request), name) as ticket, self._desk.lease(ticket) as lease:
                 load_s = time.monotonic() - began_at
                 keep(lease, ask.keep_s)
                 embedded = Embedded("", (), ticket.usage)

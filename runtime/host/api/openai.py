@@ -34,6 +34,7 @@ from runtime.host.api.openai_answer import (
 )
 from runtime.host.api.openai_request import ChatAsk, CompletionAsk, chat_ask, completion_ask, embedding_ask
 from runtime.host.api.vectors import vector, vector_base64
+from runtime.host.caller import caller_of
 from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import InstalledModel
@@ -177,7 +178,7 @@ class OpenAiRoutes:
 
     def _answer(self, route: str, request: Request, ask: ChatAsk | CompletionAsk, build: BuildParts) -> Response:
         async def work(send: Send) -> None:
-            async with self._desk.ticket(route, client_of(request), ask.model) as ticket:
+            async with self._desk.ticket(route, caller_of(request), ask.model) as ticket:
                 if ask.stream:
                     await self._stream(ticket, ask, build, send)
                 else:
@@ -268,7 +269,7 @@ class OpenAiRoutes:
         ask = embedding_ask(decode_json(await read_body(request)))
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(EMBEDDING_ROUTE, client_of(request), ask.model) as ticket:
+            async with self._desk.ticket(EMBEDDING_ROUTE, caller_of(request), ask.model) as ticket:
                 message = await ask_once(self._desk, ticket, lambda request_id: Embed(request_id, ask.inputs))
                 if not isinstance(message, Embedded):
                     raise TypeError(f"a worker answered an embedding with {type(message).__name__}")
@@ -297,11 +298,6 @@ def _closings(chunks: Chunks, message: Finished, first: int, finished: Sequence[
     if len(finished) < n_parts:
         return data + chunks.closing(*last)
     return data + chunks.last(*last, *added_up(finished))
-
-
-def client_of(request: Request) -> str:
-    """Who asks, for the table: the peer's address."""
-    return request.client.host if request.client is not None else ""
 
 
 async def _send(response: Response, request: Request, send: Send) -> None:

@@ -20,6 +20,7 @@ from runtime.host.api.operations_dialects import NATIVE_OPERATIONS, OLLAMA_OPERA
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer
 from runtime.host.api.responses_request import ResponsesBody
 from runtime.messages.api import (
+    ApiKeyInfo,
     ApiState,
     CancelRequest,
     ChatEvent,
@@ -37,7 +38,7 @@ from runtime.messages.api import (
     UnloadRequest,
 )
 from runtime.messages.hardware import HardwareSample
-from runtime.options import ApiOptions
+from runtime.options import ApiOptions, KeyLimits
 
 OPERATIONS = (
     Operation("get", "/health", "State of the host; needs no key.", answer=Health),
@@ -82,6 +83,7 @@ OPERATIONS = (
     Operation("get", "/admin/api", "The public API now.", answer=ApiState),
     Operation("put", "/admin/api", "Start, stop or move the public API.", ApiOptions, ApiState),
     Operation("post", "/admin/keys", "Make an API key.", NewKey, NewKeyAnswer, 201),
+    Operation("put", "/admin/keys/{name}", "Change what a key's holder may take.", KeyLimits, ApiKeyInfo),
     Operation("delete", "/admin/keys/{name}", "Delete an API key.", status=204),
     Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
     Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),

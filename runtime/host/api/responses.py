@@ -10,11 +10,11 @@ from starlette.types import Send
 from runtime.errors import BadRequest, ResponseNotFound, RuntimeFault
 from runtime.host.api.answering import BuildAsks, check_media, said
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
-from runtime.host.api.openai import client_of
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer, ResponseMaker
 from runtime.host.api.responses_items import Turns
 from runtime.host.api.responses_request import ResponsesAsk, count_input_ask, responses_ask
 from runtime.host.api.responses_store import ResponseStore, Stored
+from runtime.host.caller import caller_of
 from runtime.host.desk import Ask, Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease
 from runtime.messages.ipc import Count, Counted, Delta, Finished, Generate
@@ -43,7 +43,7 @@ class ResponsesRoutes:
         ask = responses_ask(decode_json(await read_body(request)), self._store)
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(RESPONSES_ROUTE, client_of(request), ask.body.model) as ticket:
+            async with self._desk.ticket(RESPONSES_ROUTE, caller_of(request), ask.body.model) as ticket:
                 headers = {"x-request-id": ticket.request_id}
                 if ask.body.stream:
                     await self._stream(ticket, ask, EventStream(send, headers))
@@ -58,7 +58,7 @@ class ResponsesRoutes:
         ask = count_input_ask(decode_json(await read_body(request)), self._store)
 
         async def work(send: Send) -> None:
-            async with self._desk.ticket(COUNT_ROUTE, client_of(request), ask.model) as ticket:
+            async with self._desk.ticket(COUNT_ROUTE, caller_of(request), ask.model) as ticket:
                 counted = await ask_once(
                     self._desk, ticket, lambda request_id: Count(request_id, ask.messages, ask.shape)
                 )
