@@ -46,7 +46,7 @@ class BatchPlan:
         return {unit.job.request.request_id for unit, _rows in self.chunks}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchResult:
     """What a decode returned.
 

@@ -175,6 +175,10 @@ class Scheduler:
         if not self._reading and not self._generating:
             return None
         plan = BatchPlan()
+        if not self._reading:
+            self._was_media = False
+            self._add_generating(plan)
+            return plan
         self._was_media = self._is_media_turn()
         if self._was_media:
             self._add_media(plan)
@@ -220,8 +224,6 @@ class Scheduler:
         plan.output_rows.extend(range(plan.n_decode))
 
     def _add_reading(self, plan: BatchPlan) -> None:
-        if not self._reading:
-            return
         room = min(self._limits.n_batch, self._row_limit) - plan.n_decode
         if self._generating:
             room = min(room, self._prompt_rows, self._limits.n_ubatch)

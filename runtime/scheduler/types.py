@@ -59,12 +59,12 @@ class PromptRead:
     cached: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Text:
     """New text of one choice: whole UTF-8, stop strings already held back.
 
-    `text` may be empty when only
-    `logprobs` or `n_tokens` move.
+    `text` may be empty when only `logprobs` or `n_tokens` move. One is made for each token, so it is
+    not frozen, which would cost a call for each field; it is never changed all the same.
     """
 
     request_id: str

@@ -23,6 +23,8 @@ class LlamaBackend:
         self.n_outputs_max = resolved.n_outputs_max or resolved.n_seq_max
         self.logits = LogitRows(loaded.vocab.n_tokens, self.n_outputs_max)
         self.abort = loaded.abort
+        # On the processor a decode has been computed when it returns.
+        self._waits = bool(resolved.devices and resolved.n_gpu_layers)
 
     @property
     def kind(self) -> MemoryKind:
@@ -36,7 +38,9 @@ class LlamaBackend:
         self._arrays.fill(plan)
         code: int = native.decode(self._context, self._arrays.batch)
         if code == 0 and plan.output_rows:
-            # Waits for the device and puts the rows in batch order.
+            if self._waits:
+                native.synchronize(self._context)  # lets other threads run, which `get_logits` does not
+            # Puts the rows in batch order.
             self.logits.bind(native.get_logits(self._context))
         return code
 

@@ -11,13 +11,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
 from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
 from runtime.scheduler.scheduler import Limits, Scheduler
 from runtime.scheduler.types import Done, Ended, EngineFigures, EngineOutput, EngineRequest
+from runtime.scheduler.unit import Job
 from runtime.worker.backend import LlamaBackend
 from runtime.worker.embedding import Embedder
 from runtime.worker.load import LlamaModel
@@ -30,6 +31,14 @@ would be most of a step of a small model)."""
 STEP_LIMIT_S = 30.0
 STEP_LIMIT_PER_ROW_S = 1.0
 FIGURES_EVERY_S = 0.25
+
+
+class _Choosing(Protocol):
+    """A unit of the scheduler, whose sampler is one of this worker."""
+
+    job: Job
+    sampler: Sampler
+
 
 OnOutputs = Callable[[tuple[EngineOutput, ...]], None]
 
@@ -85,7 +94,8 @@ class Engine:
         self._factory = SamplerFactory(model.vocab, resolved.n_ctx)
         self._embedder = Embedder(model)
         self._embeds: deque[_EmbedJob] = deque()
-        self._wake = threading.Condition()
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)  # each step takes the lock itself, which is not a call in Python
         # Guarded by _wake:
         self._inbox: list[_Submit | str] = []  # a string cancels the request of that name
         self._live: set[str] = set()
@@ -206,15 +216,17 @@ class Engine:
         if self._inbox or scheduler.is_idle:
             self._take_commands()
         started_s = time.monotonic()
-        if self._stop_at is not None and (started_s >= self._stop_at or (scheduler.is_idle and not self._embeds)):
+        is_idle = scheduler.is_idle and not self._embeds
+        if self._stop_at is not None and (started_s >= self._stop_at or is_idle):
             self._end_all(started_s)
             return False
-        if scheduler.is_idle and not self._embeds:
+        if is_idle:
             self._hand_off(scheduler.take_outputs())  # of what was cancelled just now
             self._publish(started_s)
             return True
         try:
-            self._embed_step()
+            if self._embeds:
+                self._embed_step()
             self._generate_step(started_s)
         except Exception as error:  # noqa: BLE001 - the top of the engine: every request must end
             fault = error if isinstance(error, RuntimeFault) else BugFault(f"{type(error).__name__}: {error}")
@@ -263,7 +275,8 @@ class Engine:
         plan = scheduler.plan(started_s)
         if plan is None:
             return
-        with self._wake:
+        figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
+        with self._lock:
             if self._has_cancel:
                 return  # it may concern this plan: take it in first
             backend.abort.clear()
@@ -271,12 +284,10 @@ class Engine:
             self._count()
             # A long prompt's first decode takes seconds: what runs and waits is told before it, not after.
             figures.active, figures.waiting = self._active, self._waiting
-        figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
         before_s = time.monotonic()
         code = backend.decode(plan)
         after_s = time.monotonic()
-        with self._wake:
-            self._running = None
+        self._running = None  # an abort that comes too late is taken back before the next decode
         figures.decode_s += after_s - before_s
         if code == 0:
             tokens, logprobs, faults = self._sample(plan)
@@ -288,15 +299,15 @@ class Engine:
 
     def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None], dict[int, RuntimeFault]]:
         rows = self._backend.logits
-        samplers = cast("list[tuple[int, Sampler]]", [(row, unit.sampler) for row, unit in plan.samples])
-        wanted = [(row, k) for row, sampler in samplers if (k := sampler.prepared_k)] if len(samplers) > 1 else []
-        rows.prepare(wanted)
+        samples = cast("list[tuple[int, _Choosing]]", plan.samples)
+        if len(samples) > 1 or rows.prepared:
+            rows.prepare([(row, k) for row, unit in samples if (k := unit.sampler.prepared_k)])
         tokens: list[int] = []
         logprobs: list[PositionLogprobs | None] = []
         faults: dict[int, RuntimeFault] = {}
-        for (row, sampler), (_row, unit) in zip(samplers, plan.samples, strict=True):
+        for row, unit in samples:
             try:
-                token = sampler.pick(rows, row)
+                token = unit.sampler.pick(rows, row)
             except RuntimeFault as error:
                 faults[len(tokens)] = error
                 token = NO_TOKEN
@@ -312,8 +323,6 @@ class Engine:
 
     def _embed_step(self) -> None:
         """One chunk of the oldest text to embed, so that generating ones go on in between."""
-        if not self._embeds:
-            return
         job = self._embeds[0]
         output: EngineOutput | None = None
         try:

@@ -94,11 +94,13 @@ class LogitRows:
         self._n_lines = 1 << max(3, (n_vocab // COLUMNS - 1).bit_length())
         self.n_columns = n_vocab // self._n_lines
         self._n_groups = self.n_columns // GROUP
+        self._ids = np.arange(self._n_lines * self.n_columns, dtype=np.int64).reshape(self._n_lines, self.n_columns)
         self._blocks: list[FloatRow] = []
         self.candidates = Candidates(n_vocab)
         self._all_blocks = np.zeros((0, self._n_lines, self.n_columns), dtype=np.float32)
         self._maxima = np.zeros((n_rows_max, self.n_columns), dtype=np.float32)
-        self._prepared: dict[int, tuple[int, int]] = {}
+        self.prepared: dict[int, tuple[int, int]] = {}
+        """Rows that `prepare` narrowed and nobody took yet."""
         self._prepared_items = np.zeros(0, dtype=_CANDIDATE)
         self.max_narrow = self.n_columns // 4
         """Above this many tokens a set is not narrower than the whole vocabulary in any useful way."""
@@ -148,11 +150,11 @@ class LogitRows:
     def above(self, index: int, least: np.float32, maxima: FloatRow) -> tuple[IntRow, FloatRow]:
         """Ids and logits of all tokens at or above `least`."""
         columns = (maxima >= least).nonzero()[0]
-        n_columns = len(columns)
+        # Ids are looked up as the logits are, not computed: code that just ran is still in the processor's caches.
         block = self._blocks[index].take(columns, axis=1).ravel()
+        block_ids = self._ids.take(columns, axis=1).ravel()
         picks = (block >= least).nonzero()[0]
-        ids = (picks // n_columns) * self.n_columns + columns[picks % n_columns]
-        logits = block[picks]
+        ids, logits = block_ids[picks], block[picks]
         folded = self.n_columns * self._n_lines
         if folded < self.n_vocab:
             tail = self._row_list[index][folded:]
@@ -167,7 +169,7 @@ class LogitRows:
         One pass of each numpy function over all rows costs less than one for each row. Rows that are few among
         others, or whose k differs much, are left for `bound` and `above`.
         """
-        self._prepared.clear()
+        self.prepared.clear()
         if len(wanted) < MIN_PREPARED_ROWS or self.n_columns * self._n_lines != self.n_vocab:
             return
         n_rows = wanted[-1][0] + 1
@@ -176,8 +178,13 @@ class LogitRows:
             return
         blocks = self._all_blocks[:n_rows]
         maxima = np.maximum.reduce(blocks, axis=1, out=self._maxima[:n_rows])
-        place = self.n_columns - k
-        least = np.partition(maxima, place, axis=1)[:, place]
+        if k <= self._n_groups // 4:
+            grouped = maxima[:, : self._n_groups * GROUP].reshape(n_rows, GROUP, self._n_groups)
+            coarse, place = np.maximum.reduce(grouped, axis=1), self._n_groups - k
+        else:
+            coarse, place = maxima.copy(), self.n_columns - k
+        coarse.partition(place, axis=1)
+        least = coarse[:, place]
         flat = np.flatnonzero(maxima >= least[:, None])
         in_row, columns = np.divmod(flat, self.n_columns)
         lines = blocks[in_row, :, columns]
@@ -190,11 +197,11 @@ class LogitRows:
         address: int = items.ctypes.data
         self._prepared_items = items
         for row, _k in wanted:
-            self._prepared[row] = (address + borders[row] * _ITEM_BYTES, borders[row + 1] - borders[row])
+            self.prepared[row] = (address + borders[row] * _ITEM_BYTES, borders[row + 1] - borders[row])
 
     def take_prepared(self, index: int) -> tuple[int, int] | None:
         """Address and number of the row's entries, once: a chain reorders them."""
-        return self._prepared.pop(index, None)
+        return self.prepared.pop(index, None)
 
     def log_probabilities(self, index: int, token: int, n_top: int, vocab: Vocab) -> PositionLogprobs:
         """Natural logs of the probabilities the model gave, before any sampler.

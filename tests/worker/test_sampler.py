@@ -90,7 +90,7 @@ def test_when_rows_are_narrowed_together_then_every_token_is_the_one_of_the_whol
     for seed in range(12):
         found = rows(seed, len(names))
         found.prepare([(row, sampler.prepared_k) for row, sampler in enumerate(together) if sampler.prepared_k < 200])
-        n_prepared += len(found._prepared)
+        n_prepared += len(found.prepared)
         picked = [sampler.pick(found, row) for row, sampler in enumerate(together)]
         assert picked == [sampler.pick(found, row) for row, sampler in enumerate(whole)]
     assert n_prepared > 40
