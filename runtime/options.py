@@ -32,6 +32,7 @@ ApiTls = Literal["off", "own", "files"]
 """`own`: a certificate made and renewed by us, whose fingerprint a person compares; `files`: the person's own."""
 RequestLogging = Literal["off", "metadata", "text"]
 ContextPolicy = Literal["stop", "drop_oldest"]
+Pooling = Literal["auto", "mean", "cls", "last", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,13 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     use_mmap: Annotated[
         bool, _meta("Map the file", "Weights in system memory are read from the file when they are needed.")
     ] = True
+    pooling: Annotated[
+        Pooling,
+        _meta(
+            "Pooling",
+            "How the tokens of a text become one vector; 'auto' is what the model was made for, 'rank' makes scores.",
+        ),
+    ] = "auto"
     draft_model: Annotated[str, Meta(max_length=4096)] = ""
     """Id or path of a small model of the same family that guesses ahead; empty is none."""
 

@@ -20,6 +20,7 @@ Decisions held here:
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.errors import BadRequest, NotEnoughMemory
 from runtime.fit.context_memory import context_bytes, is_quantized, padded
@@ -36,6 +37,8 @@ POOL_SHARE = 1280
 DEFAULT_N_UBATCH = 512
 DEFAULT_N_BATCH_GPU = 2048
 MAX_IDLE_SEQUENCES = 16
+ENCODER_SEQUENCES = 32
+"""Texts that an encoder reads in one batch; they cost it no memory."""
 LLAMA_MAX_SEQ = 256  # llama-cparams.h
 ALL_LAYERS = 10_000
 """More layers than any model has: as many as there are."""
@@ -45,6 +48,7 @@ SCORES_SHARE = 1 / 8
 SCORES_BYTES = 128 * 1024 * 1024
 """Scores of one layer of attention that are not worth a smaller micro-batch."""
 LEAST_N_UBATCH = 128
+_POOLING_CLS, _POOLING_LAST, _POOLING_RANK = 2, 3, 4  # enum llama_pooling_type (llama.h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def resolve(
         # An encoder sees its whole text at once: it must fit one micro-batch.
         wanted = min(wanted, shape.n_ctx_train or wanted)
         n_batch = n_ubatch = max(wanted, n_ubatch)
-        n_seq_max = 1
+        n_seq_max = min(ENCODER_SEQUENCES, n_batch)
     n_ubatch = min(n_ubatch, n_batch)
     n_ctx, n_cells = _fit(shape, options, wanted, n_parallel, n_seq_max, n_ubatch, free_bytes)
     flash_attn: FlashAttention = options.flash_attn
@@ -139,7 +143,18 @@ def resolve(
         overrides=placement.overrides,
         nodes=placement.nodes,
         n_cpu_moe=placement.n_cpu_moe,
+        pooling=_pooling(shape, options),
     )
+
+
+def _pooling(shape: ModelShape, options: LoadOptions) -> Literal["mean", "cls", "last", "rank"]:
+    if options.pooling == "rank" and not shape.has_classifier:
+        raise BadRequest("This model has no classifier (`cls.*` in the file) to rank with.", param="pooling")
+    if options.pooling != "auto":
+        return options.pooling
+    if shape.pooling_type == _POOLING_RANK and shape.has_classifier:
+        return "rank"
+    return "cls" if shape.pooling_type == _POOLING_CLS else "last" if shape.pooling_type == _POOLING_LAST else "mean"
 
 
 def scores_bytes(shape: ModelShape, n_cells: int, n_ubatch: int) -> int:

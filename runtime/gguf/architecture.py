@@ -93,6 +93,8 @@ class ModelShape:
         kv_source: whether widths and states come from rules for this architecture.
         output_types: bytes of the output layer by number format, as `output_bytes`.
         skipped_bytes: tensors in the file that are not loaded (layers that predict further tokens).
+        pooling_type: llama.cpp's (`enum llama_pooling_type`); 0 where the file does not say.
+        has_classifier: a head that makes a score of a text (`cls.*`), as rerank models have.
         is_file: False where the sizes were scaled from another quantization (`scaled_to`).
     """
 
@@ -124,6 +126,8 @@ class ModelShape:
     output_types: Mapping[str, int] = field(default_factory=dict)
     skipped_bytes: int = 0
     is_file: bool = True
+    pooling_type: int = 0
+    has_classifier: bool = False
 
     @property
     def is_moe(self) -> bool:
@@ -198,6 +202,8 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
         kv_source="exact" if memory.is_known else "estimated",
         output_types=MappingProxyType(dict(output_types)),
         skipped_bytes=bytes_of(parts.skipped),
+        pooling_type=first.integer(f"{architecture}.pooling_type") or 0,
+        has_classifier=any(_makes_scores(tensor) for tensor in parts.output),
     )
 
 
@@ -351,6 +357,11 @@ def _types_of(tensors: Iterable[TensorInfo]) -> Counter[str]:
     for tensor in tensors:
         found[type_name(tensor.type_id)] += _size(tensor)
     return found
+
+
+def _makes_scores(tensor: TensorInfo) -> bool:
+    # Of two layers the first is square; a single one has a row for the one score.
+    return tensor.name == "cls.output.weight" or (tensor.name == "cls.weight" and tensor.shape[1:] in ((), (1,)))
 
 
 def _is_expert(tensor: TensorInfo) -> bool:

@@ -59,10 +59,11 @@ class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Embed(msgspec.Struct, frozen=True, tag=True):
-    """Embed each input (text or tokens), in order."""
+    """Embed each input (text or tokens), in order. `truncate` cuts what is too long at its end."""
 
     request_id: str
     inputs: tuple[str | tuple[int, ...], ...]
+    truncate: bool = False
 
 
 class Count(msgspec.Struct, frozen=True, tag=True):

@@ -50,6 +50,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         tensor_split: layers (or shares) for each of `devices`; empty lets llama.cpp split by free memory.
         overrides: tensors that are kept elsewhere than their layer.
         nodes: addresses (`host:port`) to register before the load, in the order that names their devices.
+        pooling: how a text's tokens become one vector; `rank` makes scores with the model's classifier instead.
         n_cpu_moe: of the first so many layers, the experts stay in system memory (told for people; it is carried out
             by `overrides`).
     """
@@ -76,6 +77,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     overrides: tuple[TensorOverride, ...] = ()
     nodes: tuple[str, ...] = ()
     n_cpu_moe: int = 0
+    pooling: Literal["mean", "cls", "last", "rank"] = "mean"
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, omit_defaults=True):

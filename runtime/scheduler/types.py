@@ -15,18 +15,31 @@ from runtime.scheduler.media import MediaSpan
 
 
 @dataclass(frozen=True, slots=True)
+class PooledTask:
+    """Texts that become numbers instead of being gone on from.
+
+    Attributes:
+        inputs: tokens of each text; at least one text, none empty.
+        kind: a vector (float32 [n_embd], L2 norm 1) of each, or a score (one float32) from the model's classifier.
+    """
+
+    inputs: tuple[tuple[int, ...], ...]
+    kind: Literal["vector", "score"] = "vector"
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRequest:
     """One request in tokens.
 
     Attributes:
         request_id: name for outputs and cancelling; unique among live requests.
         prompt: token ids, at least one, special tokens included; placeholders where rows of pictures stand
-            (`runtime.scheduler.media`).
+            (`runtime.scheduler.media`). Empty with `pooled`.
         options: sampling, stops, n, limits. `max_tokens` 0 only reads the prompt.
         from_window: may take the reserved place in the queue.
         save_points: prompt lengths at which reuse is worth most (end of the system part, start of the last
             turn's generation prompt), ascending; what models that cannot roll back keep checkpoints at.
-        embed: pool the prompt into a vector instead of generating.
+        pooled: texts to read into vectors or scores instead of generating.
         plan: what the answer may be; made by `runtime.grammar.plan.plan_answer`.
         media: the pictures and sounds of the prompt, in order.
     """
@@ -36,7 +49,7 @@ class EngineRequest:
     options: GenerateOptions = field(default_factory=GenerateOptions)
     from_window: bool = False
     save_points: tuple[int, ...] = ()
-    embed: bool = False
+    pooled: PooledTask | None = None
     plan: AnswerPlan = FREE_ANSWER
     media: tuple[MediaSpan, ...] = ()
 
@@ -76,14 +89,17 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The request ended well (also when cancelled). Index i of each tuple belongs to choice i."""
+    """The request ended well (also when cancelled). Index i of each tuple belongs to choice i.
+
+    `vectors` are what `pooled` texts came to, little-endian float32, in order; none when it was cancelled.
+    """
 
     request_id: str
     reasons: tuple[FinishReason, ...]
     stop_strings: tuple[str, ...]
     usage: Usage
     timings: Timings
-    vector: bytes = b""
+    vectors: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """From engine outputs to messages: parses answers, joins the texts of a batch, ends requests. Writer thread only."""
 
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from runtime.messages.ipc import (
     Queued,
     Ready,
     Rendered,
+    Rerank,
     Reranked,
     Step,
     Tokenized,
@@ -29,6 +31,7 @@ from runtime.scheduler.types import Done, Ended, PromptRead, Text, Waiting
 from runtime.worker.live import Live, Registry
 from runtime.worker.outbox import Item
 
+_UNPACK = struct.Struct("<f").unpack
 MAX_STEP_CHARS = 1024 * 1024
 MAX_STEP_LOGPROBS = 4096
 """A step message that grew to this is sent, so that one frame stays far below its limit."""
@@ -106,12 +109,10 @@ class Delivery:
 
     Args:
         registry: the live requests; those that end are taken out.
-        on_embedding_part: gets each output of a request the front made for one input of an `Embed`.
     """
 
-    def __init__(self, registry: Registry, on_embedding_part: Callable[[Done | Ended], Iterable[FromWorker]]) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._on_embedding_part = on_embedding_part
 
     def translate(self, items: Iterable[Item]) -> list[FromWorker]:
         """Messages for these items, in order. Outputs of requests that ended already give none."""
@@ -140,8 +141,6 @@ class Delivery:
     def _message(self, item: Item) -> Iterable[FromWorker]:
         if isinstance(item, _READY_MADE):
             return (item,)
-        if isinstance(item, Done | Ended) and "\n" in item.request_id:
-            return self._on_embedding_part(item)
         if isinstance(item, Done):
             return self._finished(item)
         if isinstance(item, Ended):
@@ -216,6 +215,11 @@ class Delivery:
         live = self._registry.take(item.request_id)
         if live is None:
             return ()
+        if item.vectors:
+            if isinstance(live.request, Rerank):
+                scores = tuple(float(_UNPACK(vector)[0]) for vector in item.vectors)
+                return (Reranked(item.request_id, scores, item.usage),)
+            return (Embedded(item.request_id, item.vectors, item.usage),)
         usage = replace(item.usage, reasoning_tokens=live.reasoning_tokens) if live.reasoning_tokens else item.usage
         reasons: tuple[FinishReason, ...] = tuple(
             "tool_calls" if reason == "stop" and choice in live.called else reason

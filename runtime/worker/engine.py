@@ -8,20 +8,19 @@ import gc
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault, to_failure
-from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
+from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault
+from runtime.messages.shared import PositionLogprobs
 from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
 from runtime.scheduler.scheduler import Limits, Scheduler
 from runtime.scheduler.types import Done, Ended, EngineFigures, EngineOutput, EngineRequest
 from runtime.scheduler.unit import Job
 from runtime.worker.backend import LlamaBackend
-from runtime.worker.embedding import Embedder
 from runtime.worker.load import LlamaModel
+from runtime.worker.pooled_lane import PooledBatch, PooledLane
 from runtime.worker.sampler import Sampler, SamplerFactory
 
 IDLE_TICK_S = 1.0
@@ -48,14 +47,6 @@ class _Submit:
     request: EngineRequest
     samplers: tuple[Sampler, ...]
     submitted_s: float
-
-
-@dataclass(slots=True)
-class _EmbedJob:
-    request: EngineRequest
-    submitted_s: float
-    started_s: float = 0.0
-    chunks: Iterator[bytes | None] | None = None
 
 
 class Engine:
@@ -92,8 +83,7 @@ class Engine:
             host_cache_bytes=model.options.host_cache_bytes,
         )
         self._factory = SamplerFactory(model.vocab, resolved.n_ctx)
-        self._embedder = Embedder(model)
-        self._embeds: deque[_EmbedJob] = deque()
+        self._pooled = PooledLane(model)
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)  # each step takes the lock itself, which is not a call in Python
         # Guarded by _wake:
@@ -102,7 +92,7 @@ class Engine:
         self._waiting = 0
         self._active = 0
         self._n_parallel = self._free = resolved.n_parallel
-        self._running: BatchPlan | None = None
+        self._running: BatchPlan | PooledBatch | None = None
         self._has_cancel = False
         self._stop_at: float | None = None
         self._figures_at = 0.0
@@ -119,7 +109,7 @@ class Engine:
         """
         self._check(request)
         self._check_room(request)
-        samplers = () if request.embed else self._factory.make(request.options, request.prompt, request.plan)
+        samplers = () if request.pooled else self._factory.make(request.options, request.prompt, request.plan)
         with self._wake:
             self._check_room(request)
             if request.request_id in self._live:
@@ -129,13 +119,16 @@ class Engine:
             self._wake.notify()
 
     def _check(self, request: EngineRequest) -> None:
+        if request.pooled is not None:
+            self._pooled.check(request.pooled)
+            return
         n_prompt, n_ctx = len(request.prompt), self._model.resolved.n_ctx
         if not n_prompt:
             raise BadRequest("The prompt is empty.", param="prompt")
         n_vocab = self._model.vocab.n_tokens
         if min(request.prompt) < 0 or max(request.prompt) >= n_vocab:
             raise BadRequest(f"A token of the prompt is outside the vocabulary (0 to {n_vocab - 1}).", param="prompt")
-        needs_room = not request.embed and request.options.max_tokens != 0
+        needs_room = request.options.max_tokens != 0
         if n_prompt + needs_room > n_ctx:
             raise ContextExceeded(
                 f"The prompt is {n_prompt:,} tokens long; the context holds {n_ctx:,}, the answer included.",
@@ -143,8 +136,8 @@ class Engine:
                 prompt_tokens=n_prompt,
                 n_ctx=n_ctx,
             )
-        if not request.embed and not self._model.has_memory:
-            raise BadRequest("This model only makes embeddings; it cannot write.", param="model")
+        if not self._model.has_memory:
+            raise BadRequest("This model only reads texts into numbers; it cannot write.", param="model")
 
     def _check_room(self, request: EngineRequest) -> None:
         with self._wake:
@@ -205,7 +198,7 @@ class Engine:
         finally:
             gc.unfreeze()
             sys.setswitchinterval(interval)
-            self._embedder.close()
+            self._pooled.close()
             self._factory.close()
         if self._scheduler.is_broken:
             raise GenerationFailed("llama.cpp failed twice within a minute; the model has to be loaded again.")
@@ -216,7 +209,7 @@ class Engine:
         if self._inbox or scheduler.is_idle:
             self._take_commands()
         started_s = time.monotonic()
-        is_idle = scheduler.is_idle and not self._embeds
+        is_idle = scheduler.is_idle and not self._pooled.jobs
         if self._stop_at is not None and (started_s >= self._stop_at or is_idle):
             self._end_all(started_s)
             return False
@@ -225,12 +218,13 @@ class Engine:
             self._publish(started_s)
             return True
         try:
-            if self._embeds:
-                self._embed_step()
+            if self._pooled.jobs:
+                self._pooled_step()
             self._generate_step(started_s)
         except Exception as error:  # noqa: BLE001 - the top of the engine: every request must end
             fault = error if isinstance(error, RuntimeFault) else BugFault(f"{type(error).__name__}: {error}")
             scheduler.crash(fault, time.monotonic())
+            self._hand_off(self._pooled.fail_all(fault))
         self._hand_off(scheduler.take_outputs())
         self._publish(time.monotonic())
         self.figures.busy_s += self.figures.last_step_at - started_s
@@ -241,15 +235,15 @@ class Engine:
 
     def _take_commands(self) -> None:
         with self._wake:
-            if not self._inbox and self._stop_at is None and self._scheduler.is_idle and not self._embeds:
+            if not self._inbox and self._stop_at is None and self._scheduler.is_idle and not self._pooled.jobs:
                 self._wake.wait(IDLE_TICK_S)
             commands, self._inbox = self._inbox, []
             self._has_cancel = False
             for command in commands:
                 if isinstance(command, str):
                     self._cancel(command)
-                elif command.request.embed:
-                    self._embeds.append(_EmbedJob(command.request, command.submitted_s))
+                elif command.request.pooled is not None:
+                    self._pooled.submit(command.request, command.request.pooled, command.submitted_s)
                 else:
                     self._scheduler.submit(command.request, command.samplers, command.submitted_s)
             self._count()
@@ -257,18 +251,13 @@ class Engine:
     def _count(self) -> None:
         """Publish what `submit` decides by; _wake is held."""
         self._active = self._scheduler.n_active
-        self._waiting = self._scheduler.n_waiting + len(self._embeds)
+        self._waiting = self._scheduler.n_waiting + len(self._pooled.jobs)
         self._free = max(0, self._n_parallel - self._active)
 
     def _cancel(self, request_id: str) -> None:
         self._scheduler.cancel(request_id, time.monotonic())
-        for job in self._embeds:
-            if job.request.request_id == request_id:
-                self._embeds.remove(job)
-                if job.chunks is not None:
-                    self._embedder.reset()
-                self._hand_off((self._embedded(job, b"", "cancelled"),))
-                return
+        if (done := self._pooled.cancel(request_id, time.monotonic())) is not None:
+            self._hand_off((done,))
 
     def _generate_step(self, started_s: float) -> None:
         scheduler, backend, figures = self._scheduler, self._backend, self.figures
@@ -289,6 +278,8 @@ class Engine:
         after_s = time.monotonic()
         self._running = None  # an abort that comes too late is taken back before the next decode
         figures.decode_s += after_s - before_s
+        if self._pooled.owed_s:
+            self._pooled.note_others(after_s - before_s)
         if code == 0:
             tokens, logprobs, faults = self._sample(plan)
             figures.generated_tokens += len(tokens)
@@ -321,43 +312,33 @@ class Engine:
             logprobs += [None] * (len(tokens) - len(logprobs))
         return tokens, logprobs, faults
 
-    def _embed_step(self) -> None:
-        """One chunk of the oldest text to embed, so that generating ones go on in between."""
-        job = self._embeds[0]
-        output: EngineOutput | None = None
-        try:
-            if job.chunks is None:
-                job.started_s = time.monotonic()
-                job.chunks = self._embedder.embed(job.request.prompt)
-            before_s = time.monotonic()
-            vector = next(job.chunks)
-            self.figures.decode_s += time.monotonic() - before_s
-            if vector is not None:
-                self.figures.prompt_tokens += len(job.request.prompt)
-                output = self._embedded(job, vector, "stop")
-        except RuntimeFault as error:
-            output = Ended(job.request.request_id, to_failure(error))
-        if output is not None:
-            self._embeds.popleft()
-            self._hand_off((output,))
-
-    def _embedded(self, job: _EmbedJob, vector: bytes, reason: FinishReason) -> Done:
-        now_s = time.monotonic()
-        started_s = job.started_s or now_s
-        n_prompt = len(job.request.prompt)
-        prompt_s = now_s - started_s
-        return Done(
-            job.request.request_id,
-            (reason,),
-            ("",),
-            Usage(prompt_tokens=n_prompt),
-            Timings(
-                queue_s=started_s - job.submitted_s,
-                prompt_s=prompt_s,
-                prompt_tps=n_prompt / prompt_s if vector and prompt_s > 0 else 0.0,
-            ),
-            vector,
-        )
+    def _pooled_step(self) -> None:
+        """One decode of texts to read into vectors or scores, if it is their turn."""
+        lane, backend, figures = self._pooled, self._backend, self.figures
+        others_run = not self._scheduler.is_idle
+        if not lane.is_due(others_run=others_run):
+            return
+        batch, failed = lane.plan(others_run=others_run)
+        self._hand_off(failed)
+        if not batch.n_rows:
+            return
+        with self._wake:
+            if self._has_cancel:
+                return  # it may concern this batch: take it in first
+            backend.abort.clear()
+            self._running = batch
+            self._count()
+            figures.active, figures.waiting = self._active + 1, self._waiting - 1
+        figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * batch.n_rows
+        before_s = time.monotonic()
+        code = lane.decode(batch)
+        after_s = time.monotonic()
+        with self._wake:
+            self._running = None
+        figures.decode_s += after_s - before_s
+        if code == 0:
+            figures.prompt_tokens += batch.n_rows
+        self._hand_off(lane.apply(batch, code, before_s, after_s))
 
     def _end_all(self, now_s: float) -> None:
         """End every request, also those that were never taken out of the inbox."""
@@ -367,8 +348,7 @@ class Engine:
         self._take_commands()
         self._scheduler.cancel_all(now_s)
         outputs = list(self._scheduler.take_outputs())
-        while self._embeds:
-            outputs.append(self._embedded(self._embeds.popleft(), b"", "cancelled"))
+        outputs += self._pooled.cancel_all(now_s)
         self._hand_off(tuple(outputs))
         self._publish(now_s)
 
@@ -387,7 +367,7 @@ class Engine:
         if now_s - self._figures_at < FIGURES_EVERY_S and not self._scheduler.is_idle:
             return
         self._figures_at = now_s
-        figures.active = self._scheduler.n_active + (1 if self._embeds else 0)
-        figures.waiting = self._scheduler.n_waiting + max(0, len(self._embeds) - 1)
+        figures.active = self._scheduler.n_active + min(1, len(self._pooled.jobs))
+        figures.waiting = self._scheduler.n_waiting + max(0, len(self._pooled.jobs) - 1)
         figures.kv_used = self._scheduler.kv_used
         figures.host_cache_bytes = self._scheduler.placement.host.size_bytes

@@ -11,7 +11,6 @@ Each request has exactly one ending: whoever takes it out of the registry sends 
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -26,21 +25,21 @@ from runtime.messages.ipc import (
     Embed,
     Failed,
     Finished,
-    FromWorker,
     Generate,
     Rerank,
     TextAsk,
 )
 from runtime.messages.shared import FinishReason, Message, ModelFacts, Timings, Usage
 from runtime.options import MAX_STOPS
-from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest
+from runtime.scheduler.types import EngineOutput, EngineRequest, PooledTask
 from runtime.worker.delivery import Delivery
-from runtime.worker.embed_job import MAX_INPUTS, EmbeddingJob
 from runtime.worker.language import Language
 from runtime.worker.live import Live, Registry
 from runtime.worker.outbox import Outbox
 from runtime.worker.text_tasks import cost_bytes, text_answer
 
+MAX_INPUTS = 2048
+"""Texts of one request for vectors or scores, as OpenAI's API allows."""
 MAX_UNRENDERED = 256
 """Requests that may wait for their template; behind them stands the engine's own queue."""
 MAX_UNRENDERED_BYTES = 256 * 1024 * 1024
@@ -74,8 +73,7 @@ class Front:
         self._engine = engine
         self._outbox = outbox
         self._registry = Registry()
-        self._delivery = Delivery(self._registry, self._embedding_part)
-        self._jobs: dict[str, EmbeddingJob] = {}
+        self._delivery = Delivery(self._registry)
         self._condition = threading.Condition()
         self._first: deque[Live] = deque()
         self._then: deque[Live] = deque()
@@ -146,7 +144,7 @@ class Front:
         if was_waiting:
             self._end_cancelled(live)
         elif live.stage == "submitted":
-            self._cancel_in_engine(live)
+            self._engine.cancel(live.request_id)
 
     # --- engine thread ------------------------------------------------------------------------------------
 
@@ -160,28 +158,6 @@ class Front:
     def delivery(self) -> Delivery:
         """What the writer thread uses."""
         return self._delivery
-
-    def _embedding_part(self, part: Done | Ended) -> Iterable[FromWorker]:
-        request_id = part.request_id.rpartition("\n")[0]
-        job = self._jobs.get(request_id)
-        if job is None:
-            return ()
-        to_cancel: list[str] = []
-        if isinstance(part, Done):
-            ending = job.part_done(part)
-        else:
-            ending, to_cancel = job.part_failed(part.request_id, part.failure)
-        if ending is None and isinstance(part, Done):
-            try:
-                ending = job.pump()
-            except RuntimeFault as error:
-                ending, to_cancel = job.part_failed(part.request_id, to_failure(error))
-        for part_id in to_cancel:
-            self._engine.cancel(part_id)
-        if ending is None:
-            return ()
-        self._jobs.pop(request_id, None)
-        return (ending,) if self._registry.take(request_id) else ()
 
     # --- rendering threads --------------------------------------------------------------------------------
 
@@ -234,9 +210,7 @@ class Front:
         elif isinstance(request, Generate):
             self._render_generate(live, request)
         elif isinstance(request, Rerank):
-            raise BadRequest(
-                f"The model {self._facts.name} cannot rank documents.", hint="Load a rerank model.", param="model"
-            )
+            self._render_rerank(live, request)
         else:
             answer = text_answer(request, self._language)
             if self._registry.take(request.request_id):
@@ -293,33 +267,23 @@ class Front:
 
     def _render_embed(self, live: Live, request: Embed) -> None:
         if not self._facts.can_embed:
-            raise BadRequest(f"The model {self._facts.name} cannot make embeddings.", hint="Load an embedding model.")
+            raise BadRequest(
+                f"The model {self._facts.name} cannot make embeddings.", hint="Load an embedding model.", param="model"
+            )
         if not 0 < len(request.inputs) <= MAX_INPUTS:
             raise BadRequest(f"From 1 to {MAX_INPUTS:,} inputs can be embedded at once.", param="input")
-        job = EmbeddingJob(
-            request.request_id,
-            [self._language.embedding_tokens(item) for item in request.inputs],
-            window=self._facts.n_parallel,
-            from_window=False,
-            submit=self._engine.submit,
-        )
-        self._jobs[request.request_id] = job
-        if not self._registry.advance(live, "submitted"):
-            self._jobs.pop(request.request_id, None)
-            self._end_cancelled(live)
-            return
-        try:
-            ending = job.pump()
-        except RuntimeFault:
-            self._jobs.pop(request.request_id, None)
-            for part_id in job.cancel():
-                self._engine.cancel(part_id)
-            raise
-        if ending is not None and self._registry.take(request.request_id):
-            self._jobs.pop(request.request_id, None)
-            self._outbox.put((ending,))
-        elif live.is_cancelled:
-            self._cancel_in_engine(live)
+        inputs = tuple(self._language.embedding_tokens(item, truncate=request.truncate) for item in request.inputs)
+        self._submit(live, EngineRequest(request.request_id, (), pooled=PooledTask(inputs, "vector")))
+
+    def _render_rerank(self, live: Live, request: Rerank) -> None:
+        if not self._facts.can_rerank:
+            raise BadRequest(
+                f"The model {self._facts.name} cannot rank documents.", hint="Load a rerank model.", param="model"
+            )
+        if not 0 < len(request.documents) <= MAX_INPUTS:
+            raise BadRequest(f"From 1 to {MAX_INPUTS:,} documents can be ranked at once.", param="documents")
+        inputs = self._language.pairs.tokens(request.query, request.documents)
+        self._submit(live, EngineRequest(request.request_id, (), pooled=PooledTask(inputs, "score")))
 
     def _submit(self, live: Live, request: EngineRequest) -> None:
         if not self._registry.advance(live, "submitted"):
@@ -331,11 +295,6 @@ class Front:
             self._engine.cancel(request.request_id)
 
     # --- any thread ---------------------------------------------------------------------------------------
-
-    def _cancel_in_engine(self, live: Live) -> None:
-        job = self._jobs.get(live.request_id)
-        for request_id in (live.request_id,) if job is None else job.cancel():
-            self._engine.cancel(request_id)
 
     def _fail(self, request_id: str, error: Exception) -> None:
         if self._registry.take(request_id):

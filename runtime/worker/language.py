@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runtime.chat.guard import ControlTokenGuard, Tokenizer
+from runtime.chat.guard import ControlTokenGuard
+from runtime.chat.pairs import PairBuilder, PairVocab
 from runtime.chat.prompt import PLAIN_SHAPE, Prompt, PromptBuilder
 from runtime.chat.regions import make_parser
 from runtime.chat.response import ResponseSpec, choose_spec, load_specs
@@ -24,14 +25,13 @@ from runtime.options import GenerateOptions
 _log = logging.getLogger(__name__)
 
 
-class VocabPort(Tokenizer, Protocol):
+class VocabPort(PairVocab, Protocol):
     """The parts of `runtime.worker.vocab.Vocab` that the front uses."""
 
     chat_template: str | None
     tool_template: str | None
     bos_token: str
     eos_token: str
-    add_bos: bool
     n_tokens: int
     fim_ids: tuple[int, int, int, int, int]
 
@@ -68,6 +68,7 @@ class Language:
         reasons: it thinks, as far as its template tells.
         can_use_tools: its template tells it of tools; others are told in the system turn.
         tool_form: how it writes calls.
+        pairs: a query and a document as a rerank model reads them.
         template_failure: why its template cannot be used, if so.
     """
 
@@ -80,6 +81,7 @@ class Language:
         special = (*words.control, *words.user_defined)
         self.spec: ResponseSpec | None = choose_spec(text, load_specs(), special)
         self.reasons = choose_spec(text, load_specs()) is not None
+        self.pairs = PairBuilder(vocab, words.control, words.user_defined)
         self.can_use_tools = False
         self.tool_form = PLAIN_FORM
         self._bos_ids = tuple(
@@ -202,15 +204,23 @@ class Language:
                 )
         return Prompt(tokens=self._at_least_bos(list(token_ids)))
 
-    def embedding_tokens(self, item: str | tuple[int, ...]) -> tuple[int, ...]:
+    def embedding_tokens(self, item: str | tuple[int, ...], *, truncate: bool = False) -> tuple[int, ...]:
         """Tokens of one input to embed; text is read as plain text throughout.
+
+        With `truncate`, what is over the context is cut off, before the end token where the model wants one.
 
         Raises:
             BadRequest: if it is empty or a token id is not in the vocabulary.
         """
         if not isinstance(item, str):
-            return self.prompt_of_tokens(item, param="input").tokens
-        return self._at_least_bos(self._vocab.tokenize(item, add_special=True, parse_special=False))
+            ids = self.prompt_of_tokens(item, param="input").tokens
+            return ids[: self.n_ctx] if truncate else ids
+        ids = self._at_least_bos(self._vocab.tokenize(item, add_special=True, parse_special=False))
+        if not truncate or len(ids) <= self.n_ctx:
+            return ids
+        around = tuple(self._vocab.tokenize("", add_special=True, parse_special=False))
+        end = around[len(self.bos_ids) :] if around[: len(self.bos_ids)] == self.bos_ids else ()
+        return ids[: self.n_ctx - len(end)] + end
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Text of tokens, control tokens shown; broken UTF-8 at the ends becomes replacement characters."""

@@ -69,7 +69,6 @@ class LlamaModel:
         options: the load options it was asked to load with.
         memory_kind: how its memory can be reused.
         has_memory: False for encoders, which only embed.
-        pooling: how its tokens become one vector.
         model: the `llama_model` pointer.
         context: the `llama_context` pointer.
         abort: makes a running decode end; lives as long as the context that reads it.
@@ -87,12 +86,6 @@ class LlamaModel:
         self.has_memory = True
         self.abort = native.AbortFlag()
         native.set_abort_callback(context, native.flag_reader(), self.abort.address)
-
-    @property
-    def pooling(self) -> str:
-        """`mean`, `cls` or `last`: from the file (`<arch>.pooling_type`, enum llama_pooling_type), else mean."""
-        raw = self.metadata.get(f"{self.metadata.get('general.architecture', '')}.pooling_type", "")
-        return {"2": "cls", "3": "last"}.get(raw, "mean")
 
     def close(self) -> None:
         """Free the context and the model. No engine may run on it any more; closing twice is harmless."""
@@ -401,7 +394,8 @@ def _facts(loaded: LlamaModel, path: Path, measured: Measured, *, load_s: float)
         n_ctx_train=native.model_n_ctx_train(model),
         n_parallel=resolved.n_parallel,
         has_chat_template=bool(template),
-        can_embed=True,
+        can_embed=resolved.pooling != "rank",
+        can_rerank=resolved.pooling == "rank",
         reasoning=any(mark in template for mark in _REASONING_MARKS),
         device_names=tuple(resolved.devices) if resolved.n_gpu_layers and resolved.devices else (CPU,),
         n_gpu_layers=resolved.n_gpu_layers,

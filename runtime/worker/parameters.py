@@ -18,7 +18,7 @@ GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q
 _FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 _LOAD_MODE_AUTO, _LOAD_MODE_NONE = -1, 0  # enum llama_load_mode
 _SPLIT_MODE_LAYER = 1  # enum llama_split_mode
-_POOLING_NONE = 0  # enum llama_pooling_type
+POOLING_NONE, POOLING_RANK = 0, 4  # enum llama_pooling_type
 MAX_OVERRIDES = 4095
 """`llama_max_tensor_buft_overrides`, less the one that ends the list."""
 
@@ -102,7 +102,8 @@ def context_params(resolved: ResolvedLoad) -> Any:  # noqa: ANN401 - a C struct
     params.type_v = GGML_TYPES[resolved.type_v]
     if resolved.embeddings:
         params.embeddings = True
-        params.pooling_type = _POOLING_NONE  # pooled by runtime.worker.embedding
+        # Vectors are pooled by runtime.worker.pooled_lane.
+        params.pooling_type = POOLING_RANK if resolved.pooling == "rank" else POOLING_NONE
     params.offload_kqv = resolved.offload_kqv
     params.op_offload = True
     params.swa_full = resolved.swa_full

@@ -21,9 +21,12 @@ class Vocab:
         n_tokens: size of the vocabulary; ids are 0 .. n_tokens - 1.
         chat_template: the model's own Jinja template, or None.
         tool_template: one of its own for conversations with tools, or None (Command R, Hermes).
+        rerank_template: how a query and a document are put together, with `{query}` and `{document}` in it, or None.
         bos_token: text of the start token; empty when the model has none.
         eos_token: text of the end token; empty when the model has none.
         add_bos: whether the model wants the start token put before a plain prompt.
+        add_eos, add_sep: whether it wants the end and separator tokens between and after two texts.
+        bos_id, eos_id, sep_id: those tokens; -1 where there is none.
         eog_ids: ids of all tokens that end a generation.
         fim_ids: tokens for filling in the middle: prefix, suffix, middle, repository, file; -1 where there is none.
     """
@@ -37,11 +40,16 @@ class Vocab:
         raw_template = native.model_chat_template(model, b"tool_use")
         tool_template = raw_template.decode("utf-8", "replace") if raw_template else None
         self.tool_template = None if tool_template == self.chat_template else tool_template
+        raw_template = native.model_chat_template(model, b"rerank")
+        self.rerank_template = raw_template.decode("utf-8", "replace") if raw_template else None
         self.bos_id: int = native.vocab_bos(self._vocab)
         self.eos_id: int = native.vocab_eos(self._vocab)
+        self.sep_id: int = native.vocab_sep(self._vocab)
         self.bos_token = self._text_of(self.bos_id)
         self.eos_token = self._text_of(self.eos_id)
         self.add_bos: bool = bool(native.vocab_get_add_bos(self._vocab))
+        self.add_eos: bool = bool(native.vocab_get_add_eos(self._vocab))
+        self.add_sep: bool = bool(native.vocab_get_add_sep(self._vocab))
         self.eog_ids = frozenset(i for i in range(self.n_tokens) if native.vocab_is_eog(self._vocab, i))
         self.fim_ids: tuple[int, int, int, int, int] = (
             native.vocab_fim_pre(self._vocab),

@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runtime.library.starter import find_starter
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
-from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, Text
+from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PooledTask, Text
 from runtime.worker.engine import Engine
 from runtime.worker.load import LlamaModel, load_model
 
@@ -66,15 +69,26 @@ class EngineRig:
         *,
         name: str = "",
         sampling: SamplingOptions = GREEDY,
-        embed: bool = False,
         from_window: bool = False,
         **options: Any,
     ) -> str:
         request_id = name or f"r{next(self._names)}"
         tokens = chat(self.model, prompt) if isinstance(prompt, str) else tuple(prompt)
         chosen = GenerateOptions(**{"max_tokens": 24, **options}, sampling=sampling)
-        self.engine.submit(EngineRequest(request_id, tokens, chosen, from_window, (), embed))
+        self.engine.submit(EngineRequest(request_id, tokens, chosen, from_window))
         return request_id
+
+    def read(self, *inputs: Sequence[int], kind: Literal["vector", "score"] = "vector", name: str = "") -> str:
+        """Submit texts to be read into vectors or scores."""
+        request_id = name or f"r{next(self._names)}"
+        task = PooledTask(tuple(map(tuple, inputs)), kind)
+        self.engine.submit(EngineRequest(request_id, (), pooled=task))
+        return request_id
+
+    def vectors(self, *inputs: Sequence[int], kind: Literal["vector", "score"] = "vector") -> list[NDArray[np.float32]]:
+        """Read texts and wait."""
+        done = self.wait(self.read(*inputs, kind=kind))
+        return [np.frombuffer(vector, dtype="<f4") for vector in done.vectors]
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         with self._changed:

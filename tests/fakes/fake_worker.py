@@ -132,7 +132,12 @@ class FakeWorker:
                 case Generate():
                     self._open[message.request_id] = threading.Event()
                     threading.Thread(target=self._generate, args=(message,), daemon=True).start()
-                case Embed(request_id, inputs):
+                case Embed(request_id, inputs, truncate):
+                    if any(len(text) > N_CTX for text in inputs) and not truncate:
+                        error = ContextExceeded("The text is too long.", prompt_tokens=2 * N_CTX, n_ctx=N_CTX)
+                        self._frames.send(Failed(request_id, to_failure(error)))
+                        continue
+                    inputs = tuple(text[:N_CTX] for text in inputs)
                     vectors = tuple(struct.pack("<4f", len(text), index, 0.5, -1) for index, text in enumerate(inputs))
                     self._frames.send(Embedded(request_id, vectors, Usage(prompt_tokens=len(inputs))))
                 case Count(request_id, messages):

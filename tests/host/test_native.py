@@ -34,7 +34,23 @@ def test_when_documents_are_ranked_then_the_best_comes_first(host: RunningHost) 
     answer = post(host, "/v1/rerank", query="a", documents=["b", "aa", "a"], top_n=2, return_documents=True)
     assert [(row["index"], row["relevance_score"]) for row in answer["results"]] == [(1, 2.0), (2, 1.0)]
     assert answer["results"][0]["document"] == {"text": "aa"}
-    assert post(host, "/rerank", query="a", texts=["a"])["results"] == [{"index": 0, "relevance_score": 1.0}]
+    assert answer["id"]
+    assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"]
+
+
+def test_when_documents_are_objects_then_their_texts_are_ranked(host: RunningHost) -> None:
+    for path in ("/rerank", "/v2/rerank"):
+        answer = post(host, path, query="a", documents=[{"text": "aa"}, "a"])
+        assert answer["results"] == [{"index": 0, "relevance_score": 2.0}, {"index": 1, "relevance_score": 1.0}]
+
+
+def test_when_texts_are_ranked_then_a_plain_list_comes(host: RunningHost) -> None:
+    assert post(host, "/rerank", query="a", texts=["b", "a"]) == [
+        {"index": 1, "score": 1.0},
+        {"index": 0, "score": 0.0},
+    ]
+    shown = post(host, "/rerank", query="a", texts=["a"], return_text=True)
+    assert shown == [{"index": 0, "score": 1.0, "text": "a"}]
 
 
 def test_when_completed_then_text_counts_and_reason_come(host: RunningHost) -> None:

@@ -206,6 +206,15 @@ def test_when_dimensions_are_given_then_the_vector_is_cut_to_length_one(client: 
     (vector,) = client.embed(model=MODEL, input="abc", dimensions=3).embeddings
     assert len(vector) == 3
     assert sum(number * number for number in vector) == pytest.approx(1)
+    with pytest.raises(ollama.ResponseError, match="vectors have 4"):
+        client.embed(model=MODEL, input="abc", dimensions=5)
+
+
+def test_when_a_text_is_too_long_then_it_is_cut_unless_that_is_refused(client: ollama.Client) -> None:
+    long = "too long " * 600
+    assert client.embed(model=MODEL, input=long).embeddings[0][0] == 4096
+    with pytest.raises(ollama.ResponseError, match="too long"):
+        client.embed(model=MODEL, input=long, truncate=False)
 
 
 # --- models -----------------------------------------------------------------------------------------------

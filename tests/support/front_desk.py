@@ -73,7 +73,9 @@ class FakeEngine:
 class Desk:
     """A front with its fake engine; `take` is the writer's next batch."""
 
-    def __init__(self, template: str | None = CHATML, *, start: bool = True, can_embed: bool = True) -> None:
+    def __init__(
+        self, template: str | None = CHATML, *, start: bool = True, can_embed: bool = True, can_rerank: bool = False
+    ) -> None:
         self.engine = FakeEngine()
         self.outbox = Outbox()
         self.vocab = CharacterTokenizer(CONTROL, chat_template=template)
@@ -83,7 +85,7 @@ class Desk:
             n_ctx=1000,
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )
-        facts = replace(FACTS, can_embed=can_embed)
+        facts = replace(FACTS, can_embed=can_embed, can_rerank=can_rerank)
         self.front = Front(language, facts, self.engine, self.outbox)
         self._started = start
         if start:

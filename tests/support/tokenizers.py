@@ -32,6 +32,10 @@ class CharacterTokenizer:
         self.words = (*control, *user_defined)
         self.chat_template = chat_template
         self.tool_template: str | None = None
+        self.rerank_template: str | None = None
+        self.bos_id = control.index(bos_token) if bos_token else -1
+        self.eos_id = self.sep_id = -1
+        self.add_eos = self.add_sep = False
         self.bos_token = bos_token
         self.eos_token = ""
         self.add_bos = add_bos

@@ -185,9 +185,9 @@ def test_when_a_request_ends_then_its_figures_add_up(small: EngineRig, tiny: Lla
 def test_when_text_is_embedded_then_like_is_near_like(rig: EngineRig) -> None:
     def vector(text: str) -> np.ndarray:
         tokens = rig.model.vocab.tokenize(text, add_special=True, parse_special=False)
-        done = rig.wait(rig.submit(tokens, embed=True))
+        done = rig.wait(rig.read(tokens))
         assert done.usage.prompt_tokens == len(tokens)
-        return np.frombuffer(done.vector, dtype="<f4")
+        return np.frombuffer(done.vectors[0], dtype="<f4")
 
     dog, puppy, tax = vector("I love my dog."), vector("I love my puppy."), vector("Quarterly tax report, table 7")
     assert dog.shape == (576,)
@@ -200,7 +200,7 @@ def test_when_a_text_is_longer_than_a_chunk_then_it_is_the_mean_of_all_its_token
     tokens = [260 + index * index % 60 for index in range(300)]
 
     def vector(length: int) -> np.ndarray:
-        return np.frombuffer(small.wait(small.submit(tokens[:length], embed=True)).vector, dtype="<f4")
+        return small.vectors(tokens[:length])[0]
 
     # Attention looks back only, so a longer text's mean moves little by little from that of its beginning.
     assert vector(300) @ vector(299) > vector(300) @ vector(150) > 0
@@ -341,7 +341,7 @@ def test_when_the_engine_stops_then_every_request_ends_and_none_is_taken(tiny: L
     thread = threading.Thread(target=rig.engine.run)
     thread.start()
     names = [rig.submit("Tell me a long story.", max_tokens=400, ignore_eos=True) for _ in range(34)]
-    names.append(rig.submit("Text", embed=True))
+    names.append(rig.read((5, 6), (7, 8)))
     rig.engine.stop(0)
     thread.join(30)
     assert not thread.is_alive()

@@ -1,6 +1,7 @@
 """The front with an engine that does what the test says."""
 
 import datetime
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -20,6 +21,8 @@ from runtime.messages.ipc import (
     Generate,
     PromptProgress,
     Queued,
+    Rerank,
+    Reranked,
     Step,
 )
 from runtime.messages.shared import (
@@ -46,10 +49,10 @@ def desk() -> Iterator[Desk]:
     made.front.close(WAIT_S)
 
 
-def done(request_id: str, n: int = 1, *, completion_tokens: int = 1, vector: bytes = b"") -> Done:
+def done(request_id: str, n: int = 1, *, completion_tokens: int = 1, vectors: tuple[bytes, ...] = ()) -> Done:
     usage = Usage(prompt_tokens=5, completion_tokens=completion_tokens)
     stop: FinishReason = "stop"
-    return Done(request_id, tuple(stop for _ in range(n)), ("",) * n, usage, Timings(), vector)
+    return Done(request_id, tuple(stop for _ in range(n)), ("",) * n, usage, Timings(), vectors)
 
 
 def all_deltas(messages: list[FromWorker]) -> list[Delta]:
@@ -375,51 +378,61 @@ def test_count_when_asked_then_is_answered_without_the_engine(desk: Desk) -> Non
     assert desk.engine.requests == {}
 
 
-def test_texts_to_embed_when_many_then_few_run_at_a_time_and_answers_keep_their_order(desk: Desk) -> None:
-    desk.front.handle(Embed("e", ("one", "two", "three", (1100, 1101))))
-    desk.engine.wait_for("e\n1")
-    assert sorted(desk.engine.requests) == ["e\n0", "e\n1"]
-    assert desk.say(done("e\n1", vector=b"2222")) == []
-    assert desk.engine.wait_for("e\n2").embed
-    assert desk.say(done("e\n0", vector=b"1111"), done("e\n2", vector=b"3333")) == []
-    (embedded,) = desk.say(done("e\n3", vector=b"4444"))
-    assert embedded == Embedded("e", (b"1111", b"2222", b"3333", b"4444"), Usage(prompt_tokens=20))
+def test_texts_to_embed_then_are_one_request_and_its_vectors_keep_their_order(desk: Desk) -> None:
+    desk.front.handle(Embed("e", ("one", (1100, 1101))))
+    task = desk.engine.wait_for("e").pooled
+    assert task is not None
+    assert task.kind == "vector"
+    assert [desk.vocab.shown(tokens) for tokens in task.inputs] == ["one", "de"]
+    (embedded,) = desk.say(done("e", vectors=(b"1111", b"2222")))
+    assert embedded == Embedded("e", (b"1111", b"2222"), Usage(prompt_tokens=5, completion_tokens=1))
 
 
-def test_texts_to_embed_when_one_fails_then_the_others_are_cancelled_and_it_fails_once(desk: Desk) -> None:
+def test_texts_to_embed_when_too_long_then_are_cut_only_if_that_was_asked_for(desk: Desk) -> None:
+    desk.front.handle(Embed("e", ("x" * 2000, "ab"), truncate=True))
+    task = desk.engine.wait_for("e").pooled
+    assert task is not None
+    assert [len(tokens) for tokens in task.inputs] == [1000, 2]
+    desk.front.handle(Embed("f", ("x" * 2000,)))
+    task = desk.engine.wait_for("f").pooled
+    assert task is not None
+    assert len(task.inputs[0]) == 2000
+
+
+def test_texts_to_embed_when_cancelled_then_the_engine_hears_it_and_they_end_as_cancelled(desk: Desk) -> None:
     desk.front.handle(Embed("e", ("one", "two", "three")))
-    desk.engine.wait_for("e\n1")
-    failure = to_failure(GenerationFailed("no"))
-    assert desk.say(Ended("e\n0", failure)) == []
-    assert desk.engine.cancelled == ["e\n1"]
-    assert desk.say(done("e\n1")) == [Failed("e", failure)]
-    assert "e\n2" not in desk.engine.requests
-
-
-def test_texts_to_embed_when_cancelled_then_end_as_cancelled(desk: Desk) -> None:
-    desk.front.handle(Embed("e", ("one", "two", "three")))
-    desk.engine.wait_for("e\n1")
+    desk.engine.wait_for("e")
     desk.front.handle(Cancel("e"))
-    assert sorted(desk.engine.cancelled) == ["e\n0", "e\n1"]
-    (finished,) = desk.say(done("e\n0"), done("e\n1"))
+    assert desk.engine.cancelled == ["e"]
+    (finished,) = desk.say(Done("e", ("cancelled",), ("",), Usage(), Timings()))
     assert isinstance(finished, Finished)
     assert finished.reasons == ("cancelled",)
-    assert "e\n2" not in desk.engine.requests
 
 
-def test_texts_to_embed_when_the_engine_is_full_then_fail_or_wait_for_their_own(desk: Desk) -> None:
+def test_texts_to_embed_when_the_engine_refuses_then_fail(desk: Desk) -> None:
     desk.engine.refusal = Busy("full", retry_after_s=1)
     desk.front.handle(Embed("e", ("one", "two")))
     (failed,) = desk.take()
     assert isinstance(failed, Failed)
-    desk.engine.refusal = None
-    desk.front.handle(Embed("f", ("one", "two", "three")))
-    desk.engine.wait_for("f\n1")
-    desk.engine.refusal = Busy("full", retry_after_s=1)
-    assert desk.say(done("f\n0", vector=b"1")) == []
-    desk.engine.refusal = None
-    assert desk.say(done("f\n1", vector=b"2")) == []
-    assert desk.say(done("f\n2", vector=b"3")) == [Embedded("f", (b"1", b"2", b"3"), Usage(prompt_tokens=15))]
+
+
+def test_documents_to_rank_then_stand_with_the_query_and_scores_keep_their_order() -> None:
+    desk = Desk(can_rerank=True)
+    desk.front.handle(Rerank("r", "q", ("one", "two")))
+    task = desk.engine.wait_for("r").pooled
+    assert task is not None
+    assert task.kind == "score"
+    assert [desk.vocab.shown(tokens) for tokens in task.inputs] == ["qone", "qtwo"]
+    (ranked,) = desk.say(done("r", vectors=(struct.pack("<f", 0.5), struct.pack("<f", -2.0))))
+    assert ranked == Reranked("r", (0.5, -2.0), Usage(prompt_tokens=5, completion_tokens=1))
+    desk.front.close(WAIT_S)
+
+
+def test_model_that_cannot_rank_when_asked_to_then_says_so(desk: Desk) -> None:
+    desk.front.handle(Rerank("r", "q", ("one",)))
+    (failed,) = desk.take()
+    assert isinstance(failed, Failed)
+    assert "rank" in failed.failure.message
 
 
 def test_model_that_cannot_embed_when_asked_to_then_says_so() -> None:

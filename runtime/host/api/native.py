@@ -97,9 +97,18 @@ class RankedResult(msgspec.Struct, frozen=True, omit_defaults=True):
     document: RankedDocument | None = None
 
 
+class RankedText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of the plain list."""
+
+    index: int
+    score: float
+    text: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class Ranking(msgspec.Struct, frozen=True):
     """/rerank: the best first."""
 
+    id: str
     model: str
     object: str
     usage: UsageShape
@@ -197,6 +206,7 @@ class NativeRoutes:
             Route("/reranking", self.rerank, methods=["POST"]),
             Route("/v1/rerank", self.rerank, methods=["POST"]),
             Route("/v1/reranking", self.rerank, methods=["POST"]),
+            Route("/v2/rerank", self.rerank, methods=["POST"]),
             Route("/props", self.props, methods=["GET"]),
             Route("/slots", self.slots, methods=["GET"]),
         ]
@@ -242,13 +252,19 @@ class NativeRoutes:
         """POST /rerank."""
         body = rerank_ask(decode_json(await read_body(request)))
 
-        def answer(message: Reranked, model: str) -> Ranking:
+        def answer(message: Reranked, model: str) -> msgspec.Struct | tuple[RankedText, ...]:
             ranked = sorted(enumerate(message.scores), key=lambda entry: -entry[1])[: body.top_n]
+            texts = body.documents
+            if body.is_plain:
+                return tuple(
+                    RankedText(index, score, texts[index] if body.shows_texts else msgspec.UNSET)
+                    for index, score in ranked
+                )
             results = tuple(
-                RankedResult(index, score, RankedDocument(body.documents[index]) if body.return_documents else None)
+                RankedResult(index, score, RankedDocument(texts[index]) if body.shows_texts else None)
                 for index, score in ranked
             )
-            return Ranking(model, "list", usage_shape(message.usage), results)
+            return Ranking(message.request_id, model, "list", usage_shape(message.usage), results)
 
         return self._asked(
             request,
@@ -264,7 +280,7 @@ class NativeRoutes:
         model: str,
         build: Callable[[str], Ask],
         kind: type[A],
-        answer: Callable[[A, str], msgspec.Struct],
+        answer: Callable[[A, str], msgspec.Struct | tuple[msgspec.Struct, ...]],
     ) -> Response:
         """Something that the model answers with one message."""
 

@@ -38,15 +38,38 @@ class DetokenizeBody(msgspec.Struct, frozen=True):
     model: Name = ""
 
 
+class DocumentText(msgspec.Struct, frozen=True):
+    """A document as Cohere and Jina write it."""
+
+    text: str
+
+
 class RerankBody(msgspec.Struct, frozen=True):
-    """POST /rerank. `texts` is another name of `documents`; `top_n` keeps the best so many."""
+    """POST /rerank.
+
+    With `documents` the answer is that of Jina and Cohere (and of vLLM and llama-server); with `texts` it is a plain
+    list, as Text Embeddings Inference answers. `top_n` keeps the best so many; `return_documents`, there `return_text`,
+    shows their texts.
+    """
 
     query: str
-    documents: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_DOCUMENTS)] = ()
+    documents: Annotated[tuple[str | DocumentText, ...], msgspec.Meta(max_length=MAX_DOCUMENTS)] = ()
     texts: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_DOCUMENTS)] = ()
     top_n: Annotated[int, msgspec.Meta(ge=0)] | None = None
     return_documents: bool = False
+    return_text: bool = False
     model: Name = ""
+
+
+class RerankAsk(msgspec.Struct, frozen=True):
+    """A checked /rerank request."""
+
+    model: str
+    query: str
+    documents: tuple[str, ...]
+    top_n: int | None
+    shows_texts: bool
+    is_plain: bool
 
 
 class _Completing(SamplingOptions, frozen=True, forbid_unknown_fields=False):
@@ -125,13 +148,20 @@ def infill_ask(raw: Raw) -> NativeAsk:
     )
 
 
-def rerank_ask(raw: Raw) -> RerankBody:
+def rerank_ask(raw: Raw) -> RerankAsk:
     """Check a /rerank body; errors as `completion_ask`."""
     body = typed(without_nulls(raw), RerankBody)
-    documents = body.documents or body.texts
-    if not documents:
+    documents = tuple(document if isinstance(document, str) else document.text for document in body.documents)
+    if not documents and not body.texts:
         raise BadRequest("`documents` is missing or empty.", hint="Send a list of texts.", param="documents")
-    return msgspec.structs.replace(body, documents=documents, texts=())
+    return RerankAsk(
+        body.model,
+        body.query,
+        documents or body.texts,
+        body.top_n,
+        body.return_documents or body.return_text,
+        not documents,
+    )
 
 
 def _tidied(raw: Raw) -> Raw:

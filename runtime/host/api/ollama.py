@@ -36,7 +36,7 @@ from runtime.host.api.ollama_request import (
     embeddings_ask,
     generate_ask,
 )
-from runtime.host.api.vectors import vector
+from runtime.host.api.vectors import check_dimensions, vector
 from runtime.host.caller import caller_of
 from runtime.host.desk import Ask, Desk, Ticket
 from runtime.host.settings import SettingsFile
@@ -143,11 +143,12 @@ class OllamaRoutes:
                 keep(lease, ask.keep_s)
                 embedded = Embedded("", (), ticket.usage)
                 if ask.inputs:
-                    ticket.send(lease, [Embed(ticket.request_id, ask.inputs)])
+                    ticket.send(lease, [Embed(ticket.request_id, ask.inputs, ask.truncate)])
                 while ask.inputs and not ticket.has_ended:
                     for message in await ticket.take():
                         if isinstance(message, Embedded):
                             embedded = message
+                check_dimensions(embedded.vectors, ask.dimensions)
                 vectors = tuple(vector(raw, ask.dimensions) for raw in embedded.vectors)
                 answer: msgspec.Struct = OllamaEmbeddingsAnswer(vectors[0] if vectors else [])
                 if route == EMBED_ROUTE:

@@ -106,11 +106,16 @@ class OllamaGenerateBody(_Asking, frozen=True, kw_only=True):
 
 
 class OllamaEmbedBody(msgspec.Struct, frozen=True):
-    """POST /api/embed. `dimensions` keeps the first so many numbers, scaled to length 1 again."""
+    """POST /api/embed.
+
+    `dimensions` keeps the first so many numbers, scaled to length 1 again. What is too long is cut at its end, unless
+    `truncate` is false: that is what Ollama's users are told.
+    """
 
     input: str | Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_INPUTS)]
     model: Name = ""
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    truncate: bool = True
     keep_alive: float | str | None = None
 
 
@@ -147,6 +152,7 @@ class OllamaEmbedAsk(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...]
     dimensions: int | None
     keep_s: float | None
+    truncate: bool = False
 
 
 def chat_ask(raw: Raw) -> OllamaAsk:
@@ -209,7 +215,7 @@ def embed_ask(raw: Raw) -> OllamaEmbedAsk:
     inputs = (body.input,) if isinstance(body.input, str) else body.input
     if any(not text for text in inputs):
         raise BadRequest("`input` holds an empty text.", hint="Leave it out.", param="input")
-    return OllamaEmbedAsk(body.model, inputs, body.dimensions, keep_of(body.keep_alive))
+    return OllamaEmbedAsk(body.model, inputs, body.dimensions, keep_of(body.keep_alive), body.truncate)
 
 
 def embeddings_ask(raw: Raw) -> OllamaEmbedAsk:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
-from runtime.errors import BadRequest, ModelNotFound, RuntimeFault
+from runtime.errors import ModelNotFound, RuntimeFault
 from runtime.host.api.answering import check_media, infill_tokens
 from runtime.host.api.http import (
     COMMENT,
@@ -33,7 +33,7 @@ from runtime.host.api.openai_answer import (
     usage_shape,
 )
 from runtime.host.api.openai_request import ChatAsk, CompletionAsk, chat_ask, completion_ask, embedding_ask
-from runtime.host.api.vectors import vector, vector_base64
+from runtime.host.api.vectors import check_dimensions, vector, vector_base64
 from runtime.host.caller import caller_of
 from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease, Supervisor
@@ -273,13 +273,7 @@ class OpenAiRoutes:
                 message = await ask_once(self._desk, ticket, lambda request_id: Embed(request_id, ask.inputs))
                 if not isinstance(message, Embedded):
                     raise TypeError(f"a worker answered an embedding with {type(message).__name__}")
-                n_embd = len(message.vectors[0]) // 4
-                if ask.dimensions is not None and ask.dimensions > n_embd:
-                    raise BadRequest(
-                        f"`dimensions` is {ask.dimensions}; this model's vectors have {n_embd}.",
-                        hint="Ask for fewer, or leave it out.",
-                        param="dimensions",
-                    )
+                check_dimensions(message.vectors, ask.dimensions)
                 form = vector_base64 if ask.as_base64 else vector
                 data = tuple(
                     Embedding("embedding", index, form(raw, ask.dimensions))

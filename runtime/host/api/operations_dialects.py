@@ -4,6 +4,7 @@ from runtime.host.api.native import (
     DetokenizedText,
     NativeCompletion,
     Props,
+    RankedText,
     Ranking,
     RenderedPrompt,
     SlotState,
@@ -41,6 +42,8 @@ from runtime.host.api.ollama_request import (
 )
 from runtime.host.api.openai_request import ChatBody
 from runtime.host.api.operations import Operation
+
+RankedAnswer = Ranking | tuple[RankedText, ...]
 
 OLLAMA_OPERATIONS = (
     Operation("get", "/", "A greeting that Ollama's clients look for.", answer=str, content="text/plain"),
@@ -82,8 +85,14 @@ NATIVE_OPERATIONS = (
     ),
     Operation("post", "/infill", "What stands between two pieces of code.", InfillBody, NativeCompletion),
     *(
-        Operation("post", path, "Rank documents by a query; needs a rerank model.", RerankBody, Ranking)
-        for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
+        Operation(
+            "post",
+            path,
+            "Rank documents by a query; needs a rerank model. A plain list for `texts`, else Jina's and Cohere's form.",
+            RerankBody,
+            RankedAnswer,
+        )
+        for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank")
     ),
     Operation("get", "/props", "Properties of a loaded model.", answer=Props),
     Operation("get", "/slots", "Slots of the loaded models.", answer=tuple[SlotState, ...]),

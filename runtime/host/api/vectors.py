@@ -5,6 +5,24 @@ import math
 import struct
 import sys
 from array import array
+from collections.abc import Sequence
+
+from runtime.errors import BadRequest
+
+
+def check_dimensions(raws: Sequence[bytes], dimensions: int | None) -> None:
+    """Check how many numbers of each vector were asked for.
+
+    Raises:
+        BadRequest: they have fewer.
+    """
+    n_embd = len(raws[0]) // 4 if raws else 0
+    if dimensions is not None and 0 < n_embd < dimensions:
+        raise BadRequest(
+            f"`dimensions` is {dimensions}; this model's vectors have {n_embd}.",
+            hint="Ask for fewer, or leave it out.",
+            param="dimensions",
+        )
 
 
 def vector(raw: bytes, dimensions: int | None = None) -> list[float]:
