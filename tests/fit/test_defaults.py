@@ -132,7 +132,7 @@ def test_when_memory_cannot_be_cut_then_no_sequences_beyond_the_slots_are_made()
 def test_when_the_model_is_an_encoder_then_its_whole_text_fits_a_micro_batch() -> None:
     chosen = resolved(LoadOptions(), shape(has_memory=False, n_ctx_train=2048))
     assert chosen.n_ctx == chosen.n_batch == chosen.n_ubatch == 2048
-    assert (chosen.embeddings, chosen.n_outputs_max, chosen.n_seq_max) == (True, 0, 1)
+    assert (chosen.embeddings, chosen.n_outputs_max, chosen.n_seq_max) == (True, 0, 32)
 
 
 def test_when_a_small_v_cache_meets_no_flash_attention_then_it_is_refused() -> None:
