@@ -89,6 +89,14 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
             le=2**50,
         ),
     ] = 512 * 1024 * 1024
+    disk_cache_bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=2**50)] | None,
+        _meta(
+            "Prompt cache on disk",
+            "Most disk space for long prompts of all models, so that they go on at once after a restart; 0 is off.",
+            "bytes",
+        ),
+    ] = None
     max_waiting: Annotated[
         int,
         _meta("Queue", "Requests that may wait; one more is refused with a time to come back.", ge=0, le=10_000),

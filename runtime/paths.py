@@ -13,6 +13,10 @@ ENV_DATA_DIR = "DESKSIDE_DATA_DIR"
 """Environment variable that moves the data folder; `--data-dir` wins over it."""
 
 
+STATES_NOTE = "model.txt"
+"""In each subfolder of `DataFolder.states`: the path of the model it is for."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataFolder:
     """The data folder and the names in it. Nothing is created until `ensure`."""
@@ -58,6 +62,14 @@ class DataFolder:
     def headers(self) -> Path:
         """Headers of remote files, as sparse files of the full apparent size; bounded by `runtime.library.hub`."""
         return self.root / "cache" / "headers"
+
+    @property
+    def states(self) -> Path:
+        """Prompts as models have read them (`runtime.worker.state_disk`), a subfolder for each model and its options.
+
+        They hold what was said, as tokens. Bounded by the load option `disk_cache_bytes`; may be deleted at any time.
+        """
+        return self.root / "cache" / "states"
 
     @property
     def machine_file(self) -> Path:

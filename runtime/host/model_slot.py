@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -80,8 +81,10 @@ class ModelSlot:
         hooks: SlotHooks,
         policy: RestartPolicy,
         on_demand: bool = False,
+        states_folder: Path | None = None,
     ) -> None:
-        """`on_demand`: another program's request asked for it, no person."""
+        """`on_demand`: another program's request asked for it, no person. `states_folder`: for stored prompts."""
+        self._states_folder = "" if states_folder is None else str(states_folder)
         self.model = model
         self.options = options
         self.state: ModelState = "loading"
@@ -283,7 +286,12 @@ class ModelSlot:
     async def _run_worker(self) -> Failure:
         session = WorkerSession(
             self.model.id,
-            Load(self.model.path, self.options, self.plan.resolved if self.plan is not None else None),
+            Load(
+                self.model.path,
+                self.options,
+                self.plan.resolved if self.plan is not None else None,
+                self._states_folder,
+            ),
             gate=self._gate,
             command=self._command,
             patience=self._policy.patience,

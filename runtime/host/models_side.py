@@ -100,6 +100,7 @@ class ModelsSide:
                 on_ready=self._note_ready,
             ),
             policy=policy,
+            states_folder=config.data.states,
         )
         self.desk = Desk(self.supervisor, self.metrics, keys, self._note_alone, settings.meant_by)
         self.library = LibraryService(

@@ -104,8 +104,13 @@ class Supervisor:
         planner: LoadPlanner | None,
         hooks: SupervisorHooks,
         policy: RestartPolicy | None = None,
+        states_folder: Path | None = None,
     ) -> None:
-        """`planner` plans each load; without one, one model at a time is kept for requests."""
+        """`planner` plans each load; without one, one model at a time is kept for requests.
+
+        In `states_folder` workers store prompts across restarts.
+        """
+        self._states_folder = states_folder
         self._catalogue = catalogue
         self._command = command
         self._options_for = options_for
@@ -329,6 +334,7 @@ class Supervisor:
             hooks=self._slot_hooks,
             policy=self._policy,
             on_demand=on_demand,
+            states_folder=self._states_folder,
         )
         before = tuple(self._slots.values())
         replaced = self._slots.pop(model.id, None)

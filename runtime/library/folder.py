@@ -24,6 +24,7 @@ from runtime.library.removal import ToTrash, remove_files, send_to_trash
 from runtime.library.roots import Root, Roots, find_roots, free_bytes, main_folder
 from runtime.library.scan import Reader, Sight, entries_of, entry_at, look, settle
 from runtime.library.starter import find_starter
+from runtime.library.states import remove_states
 from runtime.messages.api import InstalledModel
 from runtime.messages.fit import LoadRecord
 from runtime.messages.library import LibraryState, ModelFolder, RemoveAnswer
@@ -211,16 +212,19 @@ class Library:
     def remove(self, name_or_path: str) -> RemoveAnswer:
         """Move a model's files to the trash. One that was brought in where it is, is only listed no more.
 
+        Prompts stored for it are deleted.
+
         Raises:
             NotAllowed: if its files belong to another program.
             StorageFault: if a file cannot be moved.
             ModelNotFound: as `find`.
         """
-        entry, _ = self._find(name_or_path)
+        entry, model = self._find(name_or_path)
         if entry.in_place:
             with self._lock:
                 self._table.drop_in_place([file.path for file in entry.all_files])
                 self._last = None
+            remove_states(self._folder.states, model.path)
             return RemoveAnswer(0, (), in_trash=False)
         importing.check_may_move(entry)
         files = list(entry.files)
@@ -237,6 +241,7 @@ class Library:
                 self._last = None
         with self._lock:
             self._table.forget([file.path for file in files])
+        remove_states(self._folder.states, model.path)
         return answer
 
     def import_path(

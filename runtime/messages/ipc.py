@@ -32,12 +32,14 @@ PROTOCOL_VERSION = 1
 class Load(msgspec.Struct, frozen=True, tag=True):
     """Load this file; the only message that may follow `Hello`.
 
-    `resolved` is the plan to follow; without one the worker works it out by `runtime.fit.defaults`.
+    `resolved` is the plan to follow; without one the worker works it out by `runtime.fit.defaults`. `states_folder`
+    is where prompts are stored across restarts; empty stores none.
     """
 
     path: str
     options: LoadOptions = LoadOptions()
     resolved: ResolvedLoad | None = None
+    states_folder: str = ""
 
 
 class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

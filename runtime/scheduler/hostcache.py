@@ -1,6 +1,7 @@
 """State of sequences that lost their place, in host memory, bounded in bytes and number."""
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from runtime.scheduler.prefix import Tokens, common_prefix
@@ -18,15 +19,25 @@ class SavedState:
 
 
 class HostCache:
-    """Saved states, least recently used first out. An entry that another one continues is dropped."""
+    """Saved states, least recently used first out. An entry that another one continues is dropped.
 
-    def __init__(self, max_bytes: int) -> None:
+    Args:
+        max_bytes: bound of all states together.
+        on_crowded_out: is given each entry that loses its place to another one.
+    """
+
+    def __init__(self, max_bytes: int, on_crowded_out: Callable[[SavedState], None] | None = None) -> None:
         self.max_bytes = max_bytes
+        self._on_crowded_out = on_crowded_out
         self.size_bytes = 0
         self._entries: OrderedDict[tuple[int, ...], SavedState] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def newest_first(self) -> Iterator[SavedState]:
+        """All entries, the one used last first."""
+        return reversed(self._entries.values())
 
     def holds(self, tokens: tuple[int, ...]) -> bool:
         """Whether exactly these tokens are saved."""
@@ -47,7 +58,10 @@ class HostCache:
             for known in [key for key in self._entries if tokens[: len(key)] == key]:
                 self._drop(known)
         while self._entries and (self.size_bytes + state.nbytes > self.max_bytes or len(self._entries) >= MAX_ENTRIES):
-            self._drop(next(iter(self._entries)))
+            oldest = next(iter(self._entries.values()))
+            self._drop(oldest.tokens)
+            if self._on_crowded_out is not None:
+                self._on_crowded_out(oldest)
         self._entries[tokens] = SavedState(tokens, state)
         self.size_bytes += state.nbytes
 

@@ -11,13 +11,15 @@ The policy follows the memory kind chosen at load:
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.errors import BugFault
-from runtime.scheduler.hostcache import HostCache
+from runtime.scheduler.hostcache import HostCache, SavedState
 from runtime.scheduler.media import PLAIN, Layout
 from runtime.scheduler.memory import KvMemory
-from runtime.scheduler.prefix import Match, PrefixTree, Tokens
+from runtime.scheduler.prefix import Match, PrefixTree, Tokens, common_prefix
+from runtime.scheduler.statestore import MIN_STORED_TOKENS, StateStore
 
 MIN_SAVED_TOKENS = 32
 """A sequence shorter than this is read anew faster than it is restored."""
@@ -43,10 +45,13 @@ class Placed:
 class Placement:
     """Books of all sequences: what each holds, which are taken, which are idle and since when."""
 
-    def __init__(self, memory: KvMemory, n_seq_max: int, host_cache_bytes: int) -> None:
+    def __init__(
+        self, memory: KvMemory, n_seq_max: int, host_cache_bytes: int, store: StateStore | None = None
+    ) -> None:
         self.memory = memory
         self.tree = PrefixTree()
-        self.host = HostCache(host_cache_bytes)
+        self.host = HostCache(host_cache_bytes, self._on_crowded_out)
+        self._store = store
         self._empty: list[int] = list(range(n_seq_max - 1, -1, -1))
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._n_seq_max = n_seq_max
@@ -60,7 +65,17 @@ class Placement:
         """Whether the sequence holds something nobody is using."""
         return seq_id in self._idle
 
-    def place(self, tokens: Tokens, limit: int, layout: Layout = PLAIN) -> Placed:
+    def known(self, tokens: Tokens, limit: int) -> int:
+        """How many tokens of a prompt are held by a sequence, or by a state in host memory."""
+        is_whole = self.memory.kind == "points"
+        found = self.host.find(tokens, limit, whole=is_whole)
+        saved = 0 if found is None else found[1]
+        if not is_whole:
+            return max(saved, self.tree.match(tokens, limit).length)
+        wanted = list(tokens[:limit])
+        return max([saved, *(self.tree.length(seq_id) for seq_id in self._idle if self._begins(wanted, seq_id))])
+
+    def place(self, tokens: Tokens, limit: int, layout: Layout = PLAIN, fetched: SavedState | None = None) -> Placed:
         """Take a sequence for a prompt; at least one sequence must be free or idle.
 
         Args:
@@ -68,15 +83,16 @@ class Placement:
             limit: most tokens that may be reused; below its length, so that one is always evaluated
                 [KEEP-ONE-TOKEN].
             layout: where the prompt's tokens stand; what is reused ends at no place inside a picture.
+            fetched: a state of the store, to be used if it is the best.
         """
         if self.memory.kind == "points":
-            return self._place_at_point(tokens, limit)
+            return self._place_at_point(tokens, limit, fetched)
         match = self._match(tokens, limit, layout)
-        found = self.host.find(tokens, limit, whole=False)
+        found = self._find(tokens, limit, fetched)
         if found is not None and layout.floor(found[1]) >= match.length + HOST_GAIN_TOKENS:
             saved, length = found
             seq_id = self._take()
-            if self.memory.restore(seq_id, saved.state):
+            if self._restore(seq_id, saved):
                 self.host.drop(saved)
                 self.tree.extend(seq_id, saved.tokens)
                 return Placed(seq_id, self._cut(seq_id, layout.floor(length), layout), 0)
@@ -85,6 +101,25 @@ class Placement:
         if not match.length:
             return Placed(self._take(), 0, 0)
         return self._place_on_match(match, layout)
+
+    def _find(self, tokens: Tokens, limit: int, fetched: SavedState | None) -> tuple[SavedState, int] | None:
+        is_whole = self.memory.kind == "points"
+        found = self.host.find(tokens, limit, whole=is_whole)
+        if fetched is None:
+            return found
+        shared = common_prefix(fetched.tokens, tuple(tokens[:limit]))
+        if (is_whole and shared < len(fetched.tokens)) or (found is not None and found[1] >= shared):
+            return found
+        return fetched, shared
+
+    def _restore(self, seq_id: int, saved: SavedState) -> bool:
+        """Put a state into an empty sequence; others that are idle give way to it, oldest first."""
+        while not self.memory.restore(seq_id, saved.state):
+            if not self._evict(-1):
+                if self._store is not None and len(self._empty) == self._n_seq_max - 1:
+                    self._store.refuse(saved)
+                return False
+        return True
 
     def _match(self, tokens: Tokens, limit: int, layout: Layout) -> Match:
         match = self.tree.match(tokens, limit)
@@ -97,6 +132,8 @@ class Placement:
         can_copy = self.memory.kind == "shared"
         if idle and (not can_copy or 2 * match.length >= self.tree.length(idle[0]) or self._only_free(idle[0])):
             seq_id = idle[0]
+            if 2 * match.length < self.tree.length(seq_id):
+                self._keep(seq_id)  # most of it is cut off
             del self._idle[seq_id]
             shared = match.length if len(match.holders) > 1 else 0
             return Placed(seq_id, self._cut(seq_id, match.length, layout), shared)
@@ -112,17 +149,17 @@ class Placement:
     def _only_free(self, seq_id: int) -> bool:
         return not self._empty and len(self._idle) == 1 and seq_id in self._idle
 
-    def _place_at_point(self, tokens: Tokens, limit: int) -> Placed:
+    def _place_at_point(self, tokens: Tokens, limit: int, fetched: SavedState | None) -> Placed:
         # Only idle ones: an active one stands further on than its books, which wait for its end.
         wanted = list(tokens[:limit])
         whole = [seq_id for seq_id in self._idle if self._begins(wanted, seq_id)]
         standing = max(whole, key=self.tree.length, default=None)
         reached = self.tree.length(standing) if standing is not None else 0
-        found = self.host.find(tokens, limit, whole=True)
+        found = self._find(tokens, limit, fetched)
         if found is not None and found[1] > reached:
             saved, length = found
             seq_id = self._take()
-            if self.memory.restore(seq_id, saved.state):
+            if self._restore(seq_id, saved):
                 self.tree.extend(seq_id, saved.tokens)
                 return Placed(seq_id, length, 0)
             self._empty.append(seq_id)
@@ -164,20 +201,49 @@ class Placement:
 
     def evict(self, seq_id: int) -> None:
         """Free an idle sequence; its state moves to host memory where that is worth it."""
-        held = tuple(self.tree.tokens(seq_id))
-        if len(held) >= MIN_SAVED_TOKENS and self.host.max_bytes > 0 and not self.host.holds(held):
-            self._save(seq_id, held)
+        self._keep(seq_id)
         self.drop(seq_id)
 
+    def _keep(self, seq_id: int) -> None:
+        held = tuple(self.tree.tokens(seq_id))
+        if len(held) >= MIN_SAVED_TOKENS and not self.host.holds(held):
+            self._save(seq_id, held)
+
     def _save(self, seq_id: int, held: tuple[int, ...]) -> None:
-        state = self.memory.save(seq_id, self.host.max_bytes)
-        if state is not None:
+        most = self.host.max_bytes
+        if self._store is not None and len(held) >= MIN_STORED_TOKENS:
+            most = max(most, self._store.max_bytes)
+        state = self.memory.save(seq_id, most) if most > 0 else None
+        if state is None:
+            return
+        if state.nbytes <= self.host.max_bytes:
             self.host.put(held, state, replace_prefixes=self.memory.kind != "points")
+        else:
+            self._on_crowded_out(SavedState(held, state))
+
+    def _on_crowded_out(self, saved: SavedState) -> None:
+        if self._store is not None and len(saved.tokens) >= MIN_STORED_TOKENS:
+            self._store.offer(saved.tokens, saved.state)
+
+    def left_behind(self) -> Iterator[SavedState]:
+        """What only memory holds and is worth storing before it goes, used last first. Nothing is taken away."""
+        store = self._store
+        if store is None or not store.max_bytes:
+            return
+        for seq_id in reversed(self._idle):
+            held = tuple(self.tree.tokens(seq_id))
+            if len(held) >= MIN_STORED_TOKENS and not store.holds(held) and not self.host.holds(held):
+                state = self.memory.save(seq_id, store.max_bytes)
+                if state is not None:
+                    yield SavedState(held, state)
+        for saved in self.host.newest_first():
+            if len(saved.tokens) >= MIN_STORED_TOKENS and not store.holds(saved.tokens):
+                yield saved
 
     def save_point(self, seq_id: int) -> None:
         """Keep the state of a sequence as it is now, for a memory that cannot be cut."""
         held = tuple(self.tree.tokens(seq_id))
-        if self.host.max_bytes > 0 and not self.host.holds(held):
+        if not self.host.holds(held):
             self._save(seq_id, held)
 
     def extend(self, seq_id: int, tokens: Tokens) -> None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs
+from runtime.scheduler.hostcache import SavedState
 from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
 from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
 from runtime.scheduler.prefix import common_prefix
+from runtime.scheduler.statestore import STORE_GAIN_TOKENS, StateStore
 from runtime.scheduler.types import Ended, EngineOutput, EngineRequest, PromptRead, Text
 from runtime.scheduler.unit import Job, Unit, UnitState
 from runtime.scheduler.waiting import WaitingLine
@@ -69,6 +71,7 @@ class Scheduler:
         piece: Callable[[int], bytes],
         eog_ids: frozenset[int],
         host_cache_bytes: int,
+        store: StateStore | None = None,
     ) -> None:
         """Make the books of an empty memory.
 
@@ -78,12 +81,14 @@ class Scheduler:
             piece: bytes of a token, as the reader of the text should see it.
             eog_ids: tokens that end a generation.
             host_cache_bytes: bound of the saved states.
+            store: where states outlive the process.
         """
         self._memory = memory
         self._limits = limits
         self._piece = piece
         self._eog_ids = eog_ids
-        self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes)
+        self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes, store)
+        self._store = store
         self._line = WaitingLine()
         self._jobs: dict[str, Job] = {}
         self._reading: list[Unit] = []
@@ -113,6 +118,11 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Nothing to do until the next command."""
         return not self._jobs
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether a unit in the line waits for a stored state."""
+        return any(unit.ticket for unit in self._line)
 
     @property
     def kv_used(self) -> int:
@@ -283,6 +293,8 @@ class Scheduler:
                 continue
             if not self._fits(unit):
                 return
+            if self._waits_for_state(unit):
+                continue
             self._line.remove(unit)
             self._start(unit, now_s)
 
@@ -301,6 +313,24 @@ class Scheduler:
             if ahead - known >= SHARED_WAIT_TOKENS:
                 return True
         return False
+
+    def _waits_for_state(self, unit: Unit) -> bool:
+        """Whether a stored state is being fetched that holds much more of this prompt than memory does."""
+        store = self._store
+        if store is None or unit.ticket == 0:
+            return False
+        if unit.ticket is None:
+            limit = self._reusable(unit)
+            unit.ticket = 0
+            if limit >= STORE_GAIN_TOKENS:
+                least = self.placement.known(unit.tokens, limit) + STORE_GAIN_TOKENS
+                unit.ticket = store.seek(unit.tokens, limit, least, whole=self._memory.kind == "points")
+        return unit.ticket > 0 and store.is_coming(unit.ticket)
+
+    def _take_state(self, unit: Unit) -> SavedState | None:
+        """What was fetched for a unit; whatever still comes is given up."""
+        ticket, unit.ticket = unit.ticket, 0
+        return self._store.take(ticket) if self._store is not None and ticket else None
 
     def _fits(self, unit: Unit) -> bool:
         """Whether the pool has room for the prompt and a part of the answer beside all active units."""
@@ -328,7 +358,7 @@ class Scheduler:
         if self._limits.place_shows and not self.n_active and not self._reusable(unit):
             while self.placement.evict_oldest():
                 pass  # what idle conversations hold goes to host memory
-        placed = self.placement.place(unit.tokens, self._reusable(unit), unit.layout)
+        placed = self.placement.place(unit.tokens, self._reusable(unit), unit.layout, self._take_state(unit))
         unit.seq_id, unit.n_held, unit.n_shared = placed.seq_id, placed.n_held, placed.n_shared
         unit.state = UnitState.READING
         self._reading.append(unit)
@@ -465,6 +495,7 @@ class Scheduler:
         """Take a unit from where it is; its sequence becomes idle, or is forgotten."""
         if unit.state is UnitState.QUEUED:
             self._line.remove(unit)
+            self._take_state(unit)
         elif unit.state is UnitState.READING:
             self._reading.remove(unit)
         elif unit.state is UnitState.GENERATING:

@@ -33,6 +33,7 @@ class Unit:
         seq_id: its sequence, or -1.
         n_generated: tokens sampled.
         reason: why it ended.
+        ticket: what the store fetches for it; 0 when it was asked and fetches nothing, None before.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Unit:
         "seq_id",
         "state",
         "text_out",
+        "ticket",
         "tokens",
     )
 
@@ -61,6 +63,7 @@ class Unit:
         self.state = UnitState.QUEUED if index == 0 else UnitState.FORKING
         self.text_out = TextOut(job.request.options.stop)
         self.reason: FinishReason | None = None
+        self.ticket: int | None = None
 
     @property
     def layout(self) -> Layout:

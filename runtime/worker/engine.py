@@ -22,6 +22,7 @@ from runtime.worker.backend import LlamaBackend
 from runtime.worker.load import LlamaModel
 from runtime.worker.pooled_lane import PooledBatch, PooledLane
 from runtime.worker.sampler import Sampler, SamplerFactory
+from runtime.worker.state_disk import StateDisk
 
 IDLE_TICK_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
@@ -30,6 +31,8 @@ would be most of a step of a small model)."""
 STEP_LIMIT_S = 30.0
 STEP_LIMIT_PER_ROW_S = 1.0
 FIGURES_EVERY_S = 0.25
+STORE_AT_STOP_S = 4.0
+"""How long the last prompts may be written to the disk when the model is unloaded."""
 
 
 class _Choosing(Protocol):
@@ -59,7 +62,7 @@ class Engine:
         figures: running totals; read them from any thread.
     """
 
-    def __init__(self, model: LlamaModel, on_outputs: OnOutputs) -> None:
+    def __init__(self, model: LlamaModel, on_outputs: OnOutputs, store: StateDisk | None = None) -> None:
         resolved = model.resolved
         self.figures = EngineFigures(kv_total=resolved.n_cells, last_step_at=time.monotonic())
         self._model = model
@@ -81,7 +84,11 @@ class Engine:
             piece=lambda token: model.vocab.token_bytes(token, special=True),
             eog_ids=model.vocab.eog_ids,
             host_cache_bytes=model.options.host_cache_bytes,
+            store=store,
         )
+        self._store = store
+        if store is not None:
+            store.on_arrival = self._on_arrival
         self._factory = SamplerFactory(model.vocab, resolved.n_ctx)
         self._pooled = PooledLane(model)
         self._lock = threading.RLock()
@@ -94,6 +101,7 @@ class Engine:
         self._n_parallel = self._free = resolved.n_parallel
         self._running: BatchPlan | PooledBatch | None = None
         self._has_cancel = False
+        self._has_arrived = False
         self._stop_at: float | None = None
         self._figures_at = 0.0
 
@@ -195,6 +203,8 @@ class Engine:
         try:
             while self._step():
                 pass
+            if self._store is not None and not self._scheduler.is_broken:
+                self._store.store_all(self._scheduler.placement.left_behind(), STORE_AT_STOP_S)
         finally:
             gc.unfreeze()
             sys.setswitchinterval(interval)
@@ -233,6 +243,19 @@ class Engine:
             return False
         return True
 
+    def _on_arrival(self) -> None:
+        """A stored state is there, or is not to be had. Called on the store's thread."""
+        with self._wake:
+            self._has_arrived = True
+            self._wake.notify()
+
+    def _wait_for_state(self) -> None:
+        """All there is to do waits for the store."""
+        with self._wake:
+            if not self._inbox and not self._has_arrived and self._stop_at is None:
+                self._wake.wait(IDLE_TICK_S)
+            self._has_arrived = False
+
     def _take_commands(self) -> None:
         with self._wake:
             if not self._inbox and self._stop_at is None and self._scheduler.is_idle and not self._pooled.jobs:
@@ -263,6 +286,8 @@ class Engine:
         scheduler, backend, figures = self._scheduler, self._backend, self.figures
         plan = scheduler.plan(started_s)
         if plan is None:
+            if scheduler.is_fetching:
+                self._wait_for_state()
             return
         figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
         with self._lock:

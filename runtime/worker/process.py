@@ -41,6 +41,8 @@ from runtime.worker.health import HealthReporter
 from runtime.worker.language import HeaderWords, Language, read_header_words
 from runtime.worker.load import LlamaModel, load_model
 from runtime.worker.outbox import Outbox
+from runtime.worker.state_disk import StateDisk, start_states
+from runtime.worker.state_key import state_key
 
 EXIT_OK = 0
 EXIT_LOAD_FAILED = 3
@@ -101,7 +103,8 @@ class WorkerProcess:
     def _serve(self, order: Load) -> None:
         try:
             model, language, facts = self._load(Path(order.path), order)
-            engine = Engine(model, self._outbox.put)
+            store = self._open_store(model, order)
+            engine = Engine(model, self._outbox.put, store)
         except RuntimeFault as error:
             _log.error("the model was not loaded: %s", error.message)
             self._outbox.put((LoadFailed(to_failure(error)),))
@@ -119,6 +122,8 @@ class WorkerProcess:
         self._outbox.put((Ready(facts),))
         _log.info("ready: %s, %d tokens of context, %d slots", facts.name, facts.n_ctx, facts.n_parallel)
         runner.join()
+        if store is not None:
+            store.close(FLUSH_TIMEOUT_S)
         front.close(FLUSH_TIMEOUT_S)
         health.stop(FLUSH_TIMEOUT_S)
         if self._engine_failure is not None:
@@ -128,6 +133,18 @@ class WorkerProcess:
         self._flush()
         model.close()
         _exit(EXIT_OK)
+
+    def _open_store(self, model: LlamaModel, order: Load) -> StateDisk | None:
+        if not model.has_memory:
+            return None
+        path = Path(order.path)
+        return start_states(
+            Path(order.states_folder) if order.states_folder else None,
+            lambda: state_key(path, model.resolved, model.metadata),
+            path,
+            order.options.disk_cache_bytes,
+            prefixes_do=model.memory_kind != "points",
+        )
 
     def _load(self, path: Path, order: Load) -> tuple[LlamaModel, Language, ModelFacts]:
         try:

@@ -8,6 +8,7 @@ from runtime.options import GenerateOptions
 from runtime.scheduler.media import MediaSpan
 from runtime.scheduler.plan import BatchPlan, BatchResult
 from runtime.scheduler.scheduler import Limits, Scheduler
+from runtime.scheduler.statestore import StateStore
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting
 from tests.fakes.fake_backend import FakeBackend, FakeMemory
 
@@ -56,6 +57,7 @@ class Rig:
         n_ubatch: int = 32,
         host_cache_bytes: int = 0,
         place_shows: bool = False,
+        store: StateStore | None = None,
     ) -> None:
         self.memory = kind or FakeMemory()
         self.memory.n_seq_max = n_seq_max
@@ -63,7 +65,12 @@ class Rig:
         self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_seq_max, n_ubatch=n_ubatch)
         self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_seq_max, place_shows)
         self.scheduler = Scheduler(
-            self.memory, self.limits, piece=piece, eog_ids=frozenset({EOG}), host_cache_bytes=host_cache_bytes
+            self.memory,
+            self.limits,
+            piece=piece,
+            eog_ids=frozenset({EOG}),
+            host_cache_bytes=host_cache_bytes,
+            store=store,
         )
         self.now_s = 0.0
         self.outputs: list[EngineOutput] = []
