@@ -94,7 +94,7 @@ def test_when_a_state_is_still_coming_then_others_go_first_and_nothing_is_decode
     rig.submit("other", SHORT[:20], max_tokens=2)
     for _ in range(20):
         rig.step()
-    assert rig.done("other")
+    assert rig.done("other").reasons == ("length",)
     assert rig.scheduler.is_fetching
     assert rig.rows_by_request["slow"] == 0
     store.answers = True

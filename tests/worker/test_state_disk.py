@@ -116,7 +116,10 @@ def _flip_at(offset: int) -> Callable[[Path], None]:
 
 
 def _replace_by(raw: bytes) -> Callable[[Path], None]:
-    return lambda file: file.write_bytes(raw) and None
+    def replace(file: Path) -> None:
+        file.write_bytes(raw)
+
+    return replace
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
@@ -295,7 +298,7 @@ def test_when_nobody_said_how_much_then_it_is_a_share_of_what_is_free(
     class Usage:
         free = 0
 
-    monkeypatch.setattr(state_disk.shutil, "disk_usage", lambda _: Usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
     for free, expected in ((100 * 2**30, 5 * 2**30), (10**13, 8 * 2**30), (2**30, 0)):
         Usage.free = free
         assert state_disk.automatic_bytes(tmp_path) == expected
