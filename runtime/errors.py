@@ -13,6 +13,7 @@
     │   ├── NoSuchRoute             404
     │   ├── ResponseNotFound        404  an answer or an item of one is not kept (any more)
     │   │   └── PreviousNotFound    400  ... which a request would go on with
+    │   ├── NotSupported            501
     │   ├── PayloadTooLarge         413
     │   └── Busy                    429  the queue is full; says when to come back
     │       └── LimitReached             an API key's holder has taken what it may
@@ -142,6 +143,13 @@ class PreviousNotFound(ResponseNotFound):
 
     status = 400
     code = "previous_response_not_found"
+
+
+class NotSupported(CallerFault):
+    """A dialect has it, and this program does not, on purpose."""
+
+    status = 501
+    code = "not_supported_error"
 
 
 class PayloadTooLarge(CallerFault):

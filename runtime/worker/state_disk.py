@@ -41,6 +41,8 @@ AUTOMATIC_MOST_BYTES = 8 * 1024**3
 """at most this much,"""
 AUTOMATIC_LEAST_BYTES = 256 * 1024**2
 """and nothing where it would be less than this."""
+MAX_UNUSED_S = 30 * 86_400.0
+"""A state that nobody used for so long goes: it holds what was said, perhaps in a conversation deleted since."""
 PART_AGE_S = 3600.0
 """An unfinished file this old was left by a process that died."""
 
@@ -250,6 +252,9 @@ class StateDisk:
     def _scan(self) -> None:
         """Learn what is there for this model; take away what is no state."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for used_s, _size, path in _state_files(self._root):
+            if now() - used_s > MAX_UNUSED_S:
+                _delete(path, "")
         if not self._folder.is_dir():
             return
         found: list[tuple[float, Path, bytes]] = []

@@ -11,12 +11,16 @@ that whatever else the machine does falls on both alike; medians over the steps 
   of everything else: there each step also waits for memory, and the share says what that costs;
 * against the bare loop: tokens a second of the median steps;
 * warm against cold: time to first token of the second turn of a conversation whose first turn was read before,
-  against reading such a conversation anew.
+  against reading such a conversation anew;
+* from disk against cold: the same for an engine that begins anew and finds the conversation in a file (which the
+  system may still have in memory: read it is, checked and copied, but not waited for).
 """
 
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -28,17 +32,21 @@ from runtime.worker import native, parameters
 from runtime.worker.batch import BatchArrays
 from runtime.worker.engine import Engine
 from runtime.worker.load import LlamaModel, load_model
+from runtime.worker.state_disk import StateDisk
 from tests.bench.command import run_part
 
 LEAST_SHARE = 0.97
 MOST_OWN_US = 60.0
 LEAST_OF_BARE = 0.97
 MOST_OF_COLD = 0.10
+MOST_OF_COLD_FROM_DISK = 0.10
 
 N_PARALLEL = 32
 N_CTX = 2048
 PROMPT_TOKENS = 16
 CONVERSATION_TOKENS = 1_500
+STORED_TOKENS = 2_000
+STORE_BYTES = 4 * 1024**3
 OWN_STEPS = 300
 STEPS = {1: 160, 8: 60, 32: 24}
 SAMPLINGS = {"greedy": SamplingOptions(temperature=0), "default": SamplingOptions()}
@@ -66,6 +74,16 @@ class Turns(msgspec.Struct, frozen=True):
     of_cold: float
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """Time to first token of a conversation that was stored on disk."""
+
+    prompt_tokens: int
+    file_bytes: int
+    cold_s: float
+    stored_s: float
+    of_cold: float
+
+
 class Report(msgspec.Struct, frozen=True):
     """All figures of a run, and whether each bound was kept."""
 
@@ -73,16 +91,17 @@ class Report(msgspec.Struct, frozen=True):
     n_threads: int
     speeds: tuple[Speed, ...]
     turns: Turns
+    stored: Stored
     missed: tuple[str, ...]
 
 
 class SteppedEngine:
     """An engine stepped on this thread, as `Engine.run` does on its own."""
 
-    def __init__(self, model: LlamaModel) -> None:
+    def __init__(self, model: LlamaModel, store: StateDisk | None = None) -> None:
         self.done: dict[str, Done] = {}
         self.tokens: dict[str, int] = {}
-        self.engine = Engine(model, self._on_outputs)
+        self.engine = Engine(model, self._on_outputs, store)
 
     def _on_outputs(self, outputs: tuple[EngineOutput, ...]) -> None:
         for output in outputs:
@@ -231,7 +250,38 @@ def measure_turns(stepped: SteppedEngine, repetitions: int) -> Turns:
     return Turns(CONVERSATION_TOKENS, cold, warm, warm / cold)
 
 
-def judge(speeds: list[Speed], turns: Turns) -> tuple[str, ...]:
+def measure_stored(model: LlamaModel, repetitions: int) -> Stored:
+    """What `Engine.run` does at its end and the next one at its beginning, on the same loaded model."""
+    cold_s: list[float] = []
+    stored_s: list[float] = []
+    greedy = SAMPLINGS["greedy"]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def engine() -> tuple[SteppedEngine, StateDisk]:
+            store = StateDisk(Path(folder), "0" * 32, Path("bench"), STORE_BYTES, prefixes_do=True)
+            store.start()
+            return SteppedEngine(model, store), store
+
+        for index in range(repetitions):
+            tokens = prompt(3_000 + index, STORED_TOKENS)
+            first, store = engine()
+            first.ask("cold", tokens, 8, greedy)
+            cold_s.append(first.finish("cold").timings.time_to_first_token_s)
+            store.store_all(first.engine._scheduler.placement.left_behind(), 60.0)
+            store.close(60.0)
+            second, store = engine()
+            second.ask("stored", (*tokens, *prompt(4_000 + index, 24)), 8, greedy)
+            done = second.finish("stored")
+            if done.usage.cached_tokens != STORED_TOKENS:
+                raise RuntimeError(f"{done.usage.cached_tokens} of {STORED_TOKENS} tokens were reused")
+            stored_s.append(done.timings.time_to_first_token_s)
+            store.close(60.0)
+        file_bytes = max(file.stat().st_size for file in Path(folder).glob("*/*.state"))
+    cold, stored = statistics.median(cold_s), statistics.median(stored_s)
+    return Stored(STORED_TOKENS, file_bytes, cold, stored, stored / cold)
+
+
+def judge(speeds: list[Speed], turns: Turns, stored: Stored) -> tuple[str, ...]:
     """Sentences about the bounds that were not kept."""
     missed: list[str] = []
     for speed in speeds:
@@ -244,6 +294,8 @@ def judge(speeds: list[Speed], turns: Turns) -> tuple[str, ...]:
             missed.append(f"speed {speed.of_bare:.4f} < {LEAST_OF_BARE} of the bare loop ({where})")
     if turns.of_cold > MOST_OF_COLD:
         missed.append(f"warm turn {turns.of_cold:.3f} > {MOST_OF_COLD} of a cold one")
+    if stored.of_cold > MOST_OF_COLD_FROM_DISK:
+        missed.append(f"turn from disk {stored.of_cold:.3f} > {MOST_OF_COLD_FROM_DISK} of a cold one")
     return tuple(missed)
 
 
@@ -259,8 +311,10 @@ def run(*, quick: bool) -> Report:
         for sampling in SAMPLINGS
     ]
     turns = measure_turns(stepped, 1 if quick else 3)
-    report = Report(model.facts.engine, model.resolved.n_threads, tuple(speeds), turns, judge(speeds, turns))
     bare.close()
+    stored = measure_stored(model, 1 if quick else 2)
+    missed = judge(speeds, turns, stored)
+    report = Report(model.facts.engine, model.resolved.n_threads, tuple(speeds), turns, stored, missed)
     model.close()
     return report
 
@@ -283,6 +337,11 @@ def show(report: Report) -> None:
     print(
         f"time to first token, {turns.prompt_tokens:,} tokens: cold {turns.cold_s * 1000:.0f} ms,"
         f" warm second turn {turns.warm_s * 1000:.0f} ms, ratio {turns.of_cold:.3f}"
+    )
+    stored = report.stored
+    print(
+        f"time to first token, {stored.prompt_tokens:,} tokens: cold {stored.cold_s * 1000:.0f} ms,"
+        f" from a file of {stored.file_bytes / 1e6:.0f} MB {stored.stored_s * 1000:.0f} ms, ratio {stored.of_cold:.3f}"
     )
     for sentence in report.missed:
         print(f"MISSED: {sentence}")

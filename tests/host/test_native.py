@@ -134,3 +134,11 @@ def test_when_it_fails_in_the_midst_of_a_stream_then_an_error_event_comes(host: 
     answer = host.public.post("/completion", json={"prompt": "fail late", "stream": True})
     assert "refused" in answer.text
     assert host.public.post("/completion", json={"prompt": "too long"}).status_code == 400
+
+
+def test_when_a_slot_is_to_be_saved_then_the_answer_says_that_prompts_are_stored_anyway(host: RunningHost) -> None:
+    answer = host.public.post("/slots/0?action=save", json={"filename": "chat.bin"})
+    assert answer.status_code == 501
+    assert answer.json()["error"]["code"] == "not_supported_error"
+    assert "disk_cache_bytes" in answer.text
+    assert host.public.post("/slots/0?action=delete", json={}).status_code == 400

@@ -11,6 +11,7 @@ import pytest
 
 from runtime.paths import STATES_NOTE
 from runtime.scheduler.hostcache import SavedState
+from runtime.units import now
 from runtime.worker import state_disk, state_file
 from runtime.worker.state_disk import StateDisk
 from tests.support.waiting import wait_until
@@ -176,9 +177,9 @@ def test_when_the_bound_is_reached_then_what_was_used_longest_ago_goes_whoever_w
     prompts = [tuple(range(index * 1_000, index * 1_000 + 300)) for index in range(1, 5)]
     for index, tokens in enumerate(prompts[:2]):
         put(store, tokens, state_of())
-        used = 1_000_000_000 + index
+        used = now() - 1_000 + index
         os.utime(store._folder / state_file.name_of(state_file.packed(tokens)), (used, used))
-    os.utime(other._folder / state_file.name_of(state_file.packed(TOKENS)), (999_999_999, 999_999_999))
+    os.utime(other._folder / state_file.name_of(state_file.packed(TOKENS)), (now() - 2_000, now() - 2_000))
     assert fetch(store, prompts[0]) is not None  # used just now
     put(store, prompts[2], state_of())
     assert not list(other._folder.glob("*.state"))
@@ -252,6 +253,19 @@ def test_when_the_disk_is_nearly_full_then_storing_ends_with_one_line_and_the_re
     ) == 1
     assert store.max_bytes == 0
     assert not files(tmp_path / "states")  # they gave way, as other files need the room
+
+
+def test_when_a_state_was_not_used_for_a_month_then_it_goes_whichever_model_it_is_for(
+    make: Callable[..., StateDisk], tmp_path: Path
+) -> None:
+    put(make(key="a" * 32), TOKENS, state_of())
+    (old,) = files(tmp_path / "states")
+    put(make(), TOKENS, state_of())
+    unused = now() - state_disk.MAX_UNUSED_S - 60
+    os.utime(old, (unused, unused))
+    store = make()
+    assert fetch(store, TOKENS) is not None
+    assert not old.exists()
 
 
 @pytest.mark.e2e

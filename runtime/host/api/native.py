@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
 
-from runtime.errors import BadRequest, ModelLoading, RuntimeFault
+from runtime.errors import BadRequest, ModelLoading, NotSupported, RuntimeFault
 from runtime.host.api.answering import infill_tokens, said
 from runtime.host.api.body import typed, without_nulls
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
@@ -209,6 +209,7 @@ class NativeRoutes:
             Route("/v2/rerank", self.rerank, methods=["POST"]),
             Route("/props", self.props, methods=["GET"]),
             Route("/slots", self.slots, methods=["GET"]),
+            Route("/slots/{slot_id}", self.slot_action, methods=["POST"]),
         ]
 
     # --- tokens and templates -----------------------------------------------------------------------------
@@ -392,6 +393,17 @@ class NativeRoutes:
                     )
                 )
         return json_answer(tuple(states))
+
+    async def slot_action(self, request: Request) -> Response:
+        """POST /slots/{id}?action=save|restore|erase: there are no slots to save, conversations move between them."""
+        action = request.query_params.get("action", "")
+        if action not in {"save", "restore", "erase"}:
+            raise BadRequest("action is one of save, restore and erase.", param="action")
+        raise NotSupported(
+            f"Slots have no conversation of their own here, so there is nothing to {action}.",
+            hint="Long prompts are stored on disk and found again by themselves; the load option disk_cache_bytes says "
+            "how much.",
+        )
 
     def _loaded(self, name: str) -> ModelSlot:
         slots = self._supervisor.slots()
