@@ -2,7 +2,19 @@
 
 from PySide6.QtCore import QCoreApplication
 
+from app.store.records import Attachment
 from app.transcript import Transcript
+
+
+def spoken(one: Attachment) -> str:
+    """What a document says in the place of an attachment."""
+    kinds = {
+        "image": QCoreApplication.translate("Export", "Picture"),
+        "audio": QCoreApplication.translate("Export", "Sound"),
+        "text": QCoreApplication.translate("Export", "File"),
+    }
+    size = f" ({one.width_px} x {one.height_px})" if one.width_px else ""
+    return f"{kinds[one.kind]}{': ' if one.name else ''}{one.name}{size}"
 
 
 def to_markdown(title: str, system_prompt: str, transcript: Transcript) -> str:
@@ -14,10 +26,12 @@ def to_markdown(title: str, system_prompt: str, transcript: Transcript) -> str:
         quoted = "\n".join(f"> {line}".rstrip() for line in system_prompt.splitlines())
         parts.append(quoted)
     for node in transcript.path():
-        if not len(node.content):
+        if not len(node.content) and not node.attachments:
             continue
         name = you if node.role == "user" else model
         if node.role == "assistant" and node.stats is not None and node.stats.model:
             name = f"{name} ({node.stats.model})"
-        parts.append(f"## {name}\n\n{node.content.text.strip()}")
+        body = [f"*{spoken(one)}*" for one in node.attachments]
+        body.append(node.content.text.strip())
+        parts.append(f"## {name}\n\n" + "\n\n".join(piece for piece in body if piece))
     return "\n\n".join(parts) + "\n"

@@ -72,8 +72,18 @@ class SessionDraft(QObject):
             self._timer.start()
             self.changed.emit()
 
-    def attach(self, attachment: Attachment, data: bytes) -> bool:
-        """Put a file to the draft; False, which is said, where it would be more than one message takes."""
+    def attach(self, conversation_id: str, attachment: Attachment, data: bytes) -> bool:
+        """Put a file to the draft; False, which is said, where it would be more than one message takes.
+
+        A file brought for a conversation that is no longer open is not put to another one.
+        """
+        if conversation_id != self._opened().id:
+            text = QCoreApplication.translate(
+                "SessionDraft", "{name} was not attached: another chat was opened before it was read."
+            )
+            name = attachment.name or QCoreApplication.translate("SessionDraft", "The picture")
+            self._notices.say("warning", text.format(name=name))
+            return False
         files = self.files
         if any(one.sha256 == attachment.sha256 for one in files):
             return True

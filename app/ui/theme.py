@@ -107,6 +107,11 @@ class Size:
     DIALOG_W: Final = 520
     LABEL_W: Final = 168
     EMPTY_MAX_W: Final = 440
+    TRAY_TILE_W: Final = 112
+    PICTURE_W: Final = 360
+    PICTURE_H: Final = 280
+    PICTURE_SMALL_W: Final = 176
+    PICTURE_SMALL_H: Final = 132
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from app.notices import Note
 from app.settings import Theme
 from app.tasks import Lane
 from app.ui.appearance import Appearance
+from app.ui.attachments.intake import FileIntake
+from app.ui.attachments.pictures import Pictures
+from app.ui.attachments.viewer import PictureViewer
 from app.ui.chat.page import ChatPage, copy_text
 from app.ui.frame.messages import Banner, Toasts
 from app.ui.frame.palette import CommandPalette, Entry
@@ -46,6 +49,7 @@ class MainWindow(QMainWindow):
         self._context = context
         self._appearance = appearance
         self._lane = Lane("window", self)
+        self._picture_lane = Lane("pictures", self)
         self._painted = False
         self._entries: list[tuple[QAction, str]] = []
         self.setWindowTitle("Deskside")
@@ -61,8 +65,14 @@ class MainWindow(QMainWindow):
         )
         self.toasts = Toasts(appearance, self._build_frame())
         self._pages: dict[str, QWidget] = {}
-        self.chat = ChatPage(context, appearance, self._lane, self.toasts)
+        pictures = Pictures(context.media, self._picture_lane, self)
+        intake = FileIntake(self._picture_lane, self)
+        self.chat = ChatPage(context, appearance, self._lane, pictures, intake, self.toasts)
         self.chat.page_wanted.connect(self.show_page)
+        self.chat.vision_models_wanted.connect(self._discover_vision)
+        self.viewer = PictureViewer(appearance, pictures, context.media, self._picture_lane, self)
+        self.viewer.said.connect(self.toasts.show)
+        self.chat.pictures_wanted.connect(self.viewer.open)
         self._add_page("chat", self.chat)
         self.palette_box = CommandPalette(appearance, self)
         self._build_menus()
@@ -165,6 +175,7 @@ class MainWindow(QMainWindow):
         self._action(edit, self.tr("Copy last code block"), chat.copy_last_code, "Ctrl+Shift+K", "code")
 
         talk = bar.addMenu(self.tr("&Chat"))
+        self._action(talk, self.tr("Attach pictures or files…"), chat.choose_files, "Ctrl+Shift+A", "attach")
         self._action(talk, self.tr("Stop the answer"), self._context.session.stop, "Ctrl+.", "stop")
         self._action(talk, self.tr("Answer again"), chat.regenerate_last, "Ctrl+R", "regenerate")
         self._action(talk, self.tr("Edit last question"), chat.edit_last, "Ctrl+Up", "edit")
@@ -258,6 +269,9 @@ class MainWindow(QMainWindow):
         assert isinstance(page, ModelsPage)  # noqa: S101 - made here under this name
         page.show_tab(tab)
         return page
+
+    def _discover_vision(self) -> None:
+        self.show_models("discover").discover.show_kind("vision")
 
     def _import_model(self) -> None:
         self.show_models("installed").installed.choose_import()
@@ -368,6 +382,7 @@ class MainWindow(QMainWindow):
         geometry = base64.b64encode(self.saveGeometry().data()).decode()
         self._context.settings.update(geometry=geometry, page=self.page or "chat")
         self._lane.close()
+        self._picture_lane.close()
         self.close_wanted.emit()
         super().closeEvent(event)
 

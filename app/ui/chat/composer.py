@@ -1,10 +1,14 @@
 """Where a person writes: grows to eight lines, counts tokens, sends, stops, edits an earlier question."""
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, QSize, Qt, Signal
-from PySide6.QtGui import QFontMetricsF, QKeyEvent, QTextCursor
+from PySide6.QtGui import QDragEnterEvent, QFontMetricsF, QKeyEvent, QTextCursor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
+from app.store.records import Attachment
 from app.ui.appearance import Appearance
+from app.ui.attachments.intake import has_files
+from app.ui.attachments.pictures import Pictures
+from app.ui.chat.tray import Tray
 from app.ui.controls.buttons import IconButton, TintedButton
 from app.ui.controls.labels import ElidedLabel, label, set_tone
 from app.ui.theme import Size, Space, Type
@@ -19,7 +23,7 @@ class ComposerEdit(QPlainTextEdit):
     send_wanted = Signal()
     stop_wanted = Signal()
     edit_last_wanted = Signal()
-    files_dropped = Signal()
+    files_brought = Signal(QMimeData)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -45,13 +49,19 @@ class ComposerEdit(QPlainTextEdit):
             super().keyPressEvent(event)
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        if source.hasText() and not source.hasUrls():
+        if has_files(source):
+            self.files_brought.emit(source)
+        elif source.hasText():
             self.insertPlainText(source.text())
-        elif source.hasUrls() or source.hasImage():
-            self.files_dropped.emit()
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return source.hasText() or source.hasUrls() or source.hasImage()
+        return source.hasText() or has_files(source)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if has_files(event.mimeData()):
+            event.ignore()  # the page shows what happens with files, and takes them
+        else:
+            super().dragEnterEvent(event)
 
     def _line_height(self) -> float:
         return QFontMetricsF(self.font()).lineSpacing()
@@ -84,9 +94,10 @@ class Composer(QFrame):
     edit_last_wanted = Signal()
     edit_cancelled = Signal()
     text_changed = Signal(str)
-    files_dropped = Signal()
+    files_brought = Signal(QMimeData)
+    attach_wanted = Signal()
 
-    def __init__(self, appearance: Appearance, parent: QWidget | None = None) -> None:
+    def __init__(self, appearance: Appearance, pictures: Pictures, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "composer")
         self.setMaximumWidth(Size.TRANSCRIPT_MAX_W)
@@ -104,6 +115,8 @@ class Composer(QFrame):
         editing_row.addWidget(cancel)
         self._editing.hide()
         column.addWidget(self._editing)
+        self.tray = Tray(appearance, pictures)
+        column.addWidget(self.tray)
         self.field = ComposerEdit()
         self.field.setFont(appearance.font(Type.READ))
         self.field.setPlaceholderText(self.tr("Ask anything"))
@@ -111,7 +124,11 @@ class Composer(QFrame):
         column.addWidget(self.field)
         row = QHBoxLayout()
         row.setSpacing(Space.XS)
-        self._hint = ElidedLabel(self.tr("Enter sends · Shift+Enter for a new line"), "small")
+        self.attach = IconButton(appearance, "attach", self.tr("Attach pictures or files"))
+        self.attach.clicked.connect(lambda _checked=False: self.attach_wanted.emit())
+        row.addWidget(self.attach)
+        self._usual_hint = self.tr("Enter sends · Shift+Enter for a new line")
+        self._hint = ElidedLabel(self._usual_hint, "small")
         row.addWidget(self._hint, 1)
         self._count = label("", "small")
         self._count.setAccessibleName(self.tr("Tokens against the context limit"))
@@ -123,7 +140,7 @@ class Composer(QFrame):
         self.field.send_wanted.connect(self._send)
         self.field.stop_wanted.connect(self._on_escape)
         self.field.edit_last_wanted.connect(self.edit_last_wanted)
-        self.field.files_dropped.connect(self.files_dropped)
+        self.field.files_brought.connect(self.files_brought)
         self.field.textChanged.connect(self._on_text)
         self.field.installEventFilter(self)
         self._show_button()
@@ -145,6 +162,21 @@ class Composer(QFrame):
     def set_editing(self, editing: bool) -> None:
         """Show that an earlier question is edited."""
         self._editing.setVisible(editing)
+        # A question that is edited keeps its files; those of the draft wait.
+        self.attach.setEnabled(not editing)
+        self.tray.setVisible(not editing and bool(self.tray.files))
+
+    @property
+    def is_editing(self) -> bool:
+        """Whether an earlier question is edited."""
+        return self._editing.isVisibleTo(self)
+
+    def show_files(self, files: tuple[Attachment, ...]) -> None:
+        """Show the files that go with the next question."""
+        self.tray.show_files(files)
+        if self.is_editing:
+            self.tray.hide()
+        self._show_button()
 
     def set_busy(self, busy: bool) -> None:
         """While an answer is in the making the button stops it."""
@@ -155,20 +187,29 @@ class Composer(QFrame):
         """Why nothing can be sent now; empty when it can. Writing is always possible."""
         if reason != self._blocked:
             self._blocked = reason
-            self._hint.setText(reason or self.tr("Enter sends · Shift+Enter for a new line"))
+            self._hint.setText(reason or self._usual_hint)
             self._show_button()
 
     def show_count(self, used: int, limit: int) -> None:
         """Tokens the conversation would have with this text, and the context limit (0: no model)."""
-        if limit <= 0 or not self.text.strip():
+        if limit <= 0 or not self._has_content:
             self._count.setText("")
+            self._count.setToolTip("")
             return
         self._count.setText(self.tr("{used} / {limit} tokens").format(used=f"{used:,}", limit=f"{limit:,}"))
         set_tone(self._count, "bad" if used > limit * NEARLY_FULL else "small")
+        too_long = self.tr("This does not fit the context of the model. Take a file out, or shorten the text.")
+        self._count.setToolTip(too_long if used > limit else "")
+        self._hint.setText(self._blocked or (too_long if used > limit else self._usual_hint))
+
+    @property
+    def _has_content(self) -> bool:
+        return bool(self.text.strip() or self.tray.files)
 
     def _on_text(self) -> None:
-        if not self.text.strip():
+        if not self._has_content:
             self._count.setText("")
+            self._hint.setText(self._blocked or self._usual_hint)
         self.text_changed.emit(self.text)
         self._show_button()
 
@@ -177,7 +218,8 @@ class Composer(QFrame):
         name = self.tr("Stop") if self._busy else self.tr("Send")
         self.button.setAccessibleName(name)
         self.button.setToolTip(self._blocked or (f"{name} (Esc)" if self._busy else f"{name} (Enter)"))
-        self.button.setEnabled(self._busy or (bool(self.text.strip()) and not self._blocked))
+        can_send = self._has_content and not self._blocked and not self.tray.obstacle
+        self.button.setEnabled(self._busy or can_send)
 
     def _on_button(self) -> None:
         if self._busy:
@@ -188,11 +230,11 @@ class Composer(QFrame):
     def _on_escape(self) -> None:
         if self._busy:
             self.stop_wanted.emit()
-        elif self._editing.isVisibleTo(self):
+        elif self.is_editing:
             self.edit_cancelled.emit()
 
     def _send(self) -> None:
-        if not self._busy and not self._blocked and self.text.strip():
+        if not self._busy and not self._blocked and self._has_content:
             self.send_wanted.emit(self.text)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

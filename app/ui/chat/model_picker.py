@@ -1,6 +1,6 @@
 """The model picker at the top of the chat: what is loaded, what can be, and how far a load is."""
 
-from PySide6.QtCore import QPoint, QSize, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QPoint, QSize, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
 from app.link import HostLink
@@ -19,7 +19,8 @@ def current_model(link: HostLink) -> LoadedModel | None:
 
 def model_line(model: InstalledModel) -> str:
     """Name, quantization and size for a menu."""
-    facts = [model.quantization, format_bytes(model.size_bytes)]
+    sees = QCoreApplication.translate("ModelPicker", "sees pictures") if model.is_vision else ""
+    facts = [model.quantization, format_bytes(model.size_bytes), sees]
     return f"{model.name}   {' · '.join(fact for fact in facts if fact)}"
 
 
@@ -97,12 +98,16 @@ class ModelPicker(QWidget):
         if model is not None:
             self.unload_wanted.emit(model.id)
 
-    def open_menu(self) -> None:
-        """Show the models to choose from."""
+    def open_menu(self, *, only_vision: bool = False) -> bool:
+        """Show the models to choose from, or those that see pictures; False, and no menu, where none does."""
+        if only_vision and not any(model.is_vision and not model.problem for model in self._link.installed):
+            return False
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         loaded = {model.id: model for model in self._link.loaded}
-        chat = [model for model in self._link.installed if model.kind == "chat"]
+        chat = [
+            model for model in self._link.installed if model.kind == "chat" and (model.is_vision or not only_vision)
+        ]
         for model in chat:
             entry = menu.addAction(model_line(model))
             state = loaded[model.id].state if model.id in loaded else ""
@@ -118,6 +123,7 @@ class ModelPicker(QWidget):
         more = menu.addAction(self._appearance.icon("list"), self.tr("All models…"))
         more.triggered.connect(lambda _checked=False: self.models_page_wanted.emit())
         menu.popup(self.button.mapToGlobal(QPoint(0, self.button.height() + Space.HAIR)))
+        return True
 
     def sizeHint(self) -> QSize:
         hint = super().sizeHint()

@@ -1,9 +1,10 @@
 """The chat page: conversations, transcript with composer, inspector."""
 
 from pathlib import Path
+from typing import cast
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QResizeEvent
+from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, Signal
+from PySide6.QtGui import QDragEnterEvent, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QFrame,
@@ -16,10 +17,15 @@ from PySide6.QtWidgets import (
 
 from app.context import AppContext
 from app.session import MessageView
+from app.store.records import Attachment
 from app.tasks import Lane
 from app.ui.appearance import Appearance
+from app.ui.attachments.intake import PICTURE_FILTER, SOUND_FILTER, FileIntake
+from app.ui.attachments.pictures import Pictures
+from app.ui.attachments.prepare import Prepared
 from app.ui.chat.composer import Composer
 from app.ui.chat.conversation_list import ConversationList
+from app.ui.chat.drop import DropArea
 from app.ui.chat.empty import EmptyChat
 from app.ui.chat.model_picker import ModelPicker, current_model
 from app.ui.controls.buttons import IconButton
@@ -38,11 +44,19 @@ class ChatPage(QWidget):
 
     page_wanted = Signal(str)
 
+    pictures_wanted = Signal(object, str)
+    """`tuple[Attachment, ...]` and the hash of the one to show large."""
+
+    vision_models_wanted = Signal()
+    """There is no vision model yet: show some to download."""
+
     def __init__(
         self,
         context: AppContext,
         appearance: Appearance,
         lane: Lane | None,
+        pictures: Pictures,
+        intake: FileIntake,
         toasts: Toasts,
         parent: QWidget | None = None,
     ) -> None:
@@ -50,6 +64,8 @@ class ChatPage(QWidget):
         self._context = context
         self._session = context.session
         self._appearance = appearance
+        self._pictures = pictures
+        self._intake = intake
         self._toasts = toasts
         self._lane = lane
         self._editing_id = ""
@@ -112,17 +128,27 @@ class ChatPage(QWidget):
         self.empty = EmptyChat(self._appearance)
         formulas = Formulas(self._lane, self)
         lexers = Lexers(self._lane, self)
-        self.transcript = TranscriptView(self._appearance, formulas, lexers)
+        self.transcript = TranscriptView(self._appearance, formulas, lexers, self._pictures)
         self._stack.addWidget(self.empty)
         self._stack.addWidget(self.transcript)
-        self.composer = Composer(self._appearance)
+        self.composer = Composer(self._appearance, self._pictures)
         foot = QHBoxLayout()
         foot.setContentsMargins(Space.L, Space.HAIR, Space.L, Space.M)
         foot.addStretch(1)
         foot.addWidget(self.composer, 1000)
         foot.addStretch(1)
         column.addLayout(foot)
+        centre.setAcceptDrops(True)
+        centre.installEventFilter(self)
+        self._centre = centre
+        self._drop_area = DropArea(self._appearance, centre)
         return centre
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self._centre and event.type() == QEvent.Type.DragEnter and not self._editing_id:
+            self._drop_area.begin(cast("QDragEnterEvent", event))
+            return True
+        return False
 
     def _connect(self) -> None:
         session, link = self._session, self._context.link
@@ -154,12 +180,18 @@ class ChatPage(QWidget):
         self.composer.edit_last_wanted.connect(self.edit_last)
         self.composer.edit_cancelled.connect(self._end_editing)
         self.composer.text_changed.connect(session.draft.set_text)
-        self.composer.files_dropped.connect(
-            lambda: self._toasts.show(
-                "info", self.tr("Files and pictures cannot be attached; paste their text instead.")
-            )
-        )
+        self.composer.files_brought.connect(self._take_files)
+        self.composer.attach_wanted.connect(self.choose_files)
+        self.composer.tray.remove_wanted.connect(session.draft.detach)
+        self.composer.tray.open_wanted.connect(self._open_draft_file)
+        self.composer.tray.help_wanted.connect(self.choose_vision_model)
+        self._drop_area.dropped.connect(self._take_files)
+        self._intake.ready.connect(self._on_file)
+        self._intake.refused.connect(lambda text: self._toasts.show("warning", text))
+        self._intake.waiting_changed.connect(self.composer.tray.show_waiting)
+        session.draft.files_changed.connect(self._show_files)
         self.transcript.action.connect(self._on_action)
+        self.transcript.file_wanted.connect(self._open_file)
         self.transcript.copied.connect(copy_text)
         self.picker.load_wanted.connect(self.load_model)
         self.picker.unload_wanted.connect(self._context.link.unload_model)
@@ -308,6 +340,62 @@ class ChatPage(QWidget):
             self.composer.set_editing(False)
             self.composer.set_text(self._session.draft.text)
 
+    # --- files
+
+    def choose_files(self) -> None:
+        """Let the person choose files to attach."""
+        dialog = QFileDialog(self, self.tr("Attach pictures or files"))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.setNameFilters(
+            [
+                self.tr("All files (*)"),
+                self.tr("Pictures ({kinds})").format(kinds=PICTURE_FILTER),
+                self.tr("Sounds ({kinds})").format(kinds=SOUND_FILTER),
+            ]
+        )
+        receiver = self._session.conversation_id
+        dialog.filesSelected.connect(lambda names: self._intake.take_paths([Path(name) for name in names], receiver))
+        dialog.open()
+
+    def _take_files(self, source: QMimeData) -> None:
+        if self._editing_id:
+            self._toasts.show("info", self.tr("Finish editing first; then files can be attached to a new question."))
+            return
+        self._intake.take(source, self._session.conversation_id)
+
+    def _on_file(self, conversation_id: str, prepared: Prepared) -> None:
+        self._session.draft.attach(conversation_id, prepared.attachment, prepared.data)
+
+    def _show_files(self) -> None:
+        draft = self._session.draft
+        obstacle = draft.obstacle
+        why, help_text = "", ""
+        if obstacle is not None:
+            why = f"{obstacle.message} {obstacle.hint}"
+            needs_sight = obstacle.details.get("needs") == "image"
+            help_text = self.tr("Choose a vision model") if needs_sight else self.tr("Choose a model")
+        self.composer.tray.show_obstacle(why, help_text)
+        self.composer.show_files(draft.files)
+
+    def _open_draft_file(self, sha256: str) -> None:
+        self._open_one(self._session.draft.files, sha256)
+
+    def _open_file(self, message_id: str, sha256: str) -> None:
+        view = self._message(message_id)
+        if view is not None:
+            self._open_one(view.attachments, sha256)
+
+    def _open_one(self, files: tuple[Attachment, ...], sha256: str) -> None:
+        pictures = tuple(one for one in files if one.kind == "image")
+        if any(one.sha256 == sha256 for one in pictures):
+            self.pictures_wanted.emit(pictures, sha256)
+
+    def choose_vision_model(self) -> None:
+        """Choose among the installed models that see, or show some to download."""
+        if not self.picker.open_menu(only_vision=True):
+            self.vision_models_wanted.emit()
+
     def _on_suggestion(self, text: str) -> None:
         self.composer.set_text(text)
         self.send(text)
@@ -333,6 +421,8 @@ class ChatPage(QWidget):
                 session.select_branch(message_id, view.branch_index + 1)
             case "new-chat":
                 self.new_chat()
+            case "choose-vision":
+                self.choose_vision_model()
 
     def _offer_undo(self, conversation_id: str, text: str) -> None:
         undo = self._context.conversations.undo_delete

@@ -295,6 +295,10 @@ class DiscoverView(QWidget):
             column.addWidget(card)
             yield
 
+    def show_kind(self, kind: str) -> None:
+        """Show models of this kind alone."""
+        self._kind.setCurrentIndex(max(0, self._kind.findData(kind)))
+
     def clear(self) -> None:
         """Show the picks again."""
         for box in (self._kind, self._size):

@@ -1,13 +1,16 @@
 """The real controls of a turn: fold of the reasoning, progress, error card, actions and figures."""
 
-from PySide6.QtCore import QCoreApplication, QObject, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QObject, QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
 from app.transcript import BUSY_STATES, AnswerStats, MessageView
 from app.ui.appearance import Appearance
+from app.ui.attachments.pictures import Pictures
+from app.ui.attachments.tile import FileTile
 from app.ui.controls.buttons import IconButton, push_button
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.theme import Size, Space
+from runtime.errors import Failure
 from runtime.units import format_duration, format_speed
 
 
@@ -195,14 +198,22 @@ class ErrorCard(QFrame):
         error = view.error
         if error is not None:
             self._set("error", error.message, error.hint)
-            too_long = error.kind == "ContextExceeded"
-            self._action = "new-chat" if too_long else "regenerate"
-            self._button.setText(tr("New chat") if too_long else tr("Try again"))
+            self._action, text = self._help(error)
+            self._button.setText(text)
         elif view.state == "interrupted":
             self._set("warning", tr("Deskside ended while this answer was made."), tr("What came before is kept."))
             self._action = "continue" if view.can_continue else "regenerate"
             self._button.setText(tr("Continue") if view.can_continue else tr("Answer again"))
         self._button.setEnabled(not busy)
+
+    @staticmethod
+    def _help(error: Failure) -> tuple[str, str]:
+        """The action that helps, and its button's text."""
+        if error.kind == "ContextExceeded":
+            return "new-chat", tr("New chat")
+        if error.details.get("needs") == "image":
+            return "choose-vision", tr("Choose a vision model")
+        return "regenerate", tr("Try again")
 
     def _set(self, role: str, what: str, why: str) -> None:
         if self.property("role") != role:
@@ -221,10 +232,17 @@ class TurnParts(QObject):
     wanted = Signal(str, str)
     """Message id and action."""
 
-    def __init__(self, appearance: Appearance, view: MessageView, viewport: QWidget) -> None:
+    file_wanted = Signal(str, str)
+    """Message id and hash of the attachment to open."""
+
+    def __init__(self, appearance: Appearance, view: MessageView, pictures: Pictures, viewport: QWidget) -> None:
         super().__init__(viewport)
         self._id = view.id
         is_user = view.role == "user"
+        box = picture_box(len(view.attachments))
+        self.files = [FileTile(appearance, pictures, one, box, viewport) for one in view.attachments]
+        for tile in self.files:
+            tile.clicked.connect(lambda _checked=False, tile=tile: self._open_file(tile))
         self.fold = IconButton(appearance, "thought", tr("Show reasoning"), viewport, show_text=True)
         self.fold.setProperty("kind", "fold")
         self.fold.clicked.connect(lambda _checked=False: self.wants("fold"))
@@ -237,7 +255,10 @@ class TurnParts(QObject):
 
     def widgets(self) -> tuple[QWidget, ...]:
         """From top to bottom."""
-        return (self.fold, self.notice, self.status, self.error, self.footer)
+        return (*self.files, self.fold, self.notice, self.status, self.error, self.footer)
+
+    def _open_file(self, tile: FileTile) -> None:
+        self.file_wanted.emit(self._id, tile.attachment.sha256)
 
     def wants(self, action: str) -> None:
         """A control was used."""
@@ -267,3 +288,10 @@ class TurnParts(QObject):
     def flash_copied(self) -> None:
         """Show for a moment that the text was copied."""
         self.footer.flash_copied(True)
+
+
+def picture_box(count: int) -> QSize:
+    """Largest size of a picture of a turn with so many attachments: alone it may be large."""
+    if count == 1:
+        return QSize(Size.PICTURE_W, Size.PICTURE_H)
+    return QSize(Size.PICTURE_SMALL_W, Size.PICTURE_SMALL_H)

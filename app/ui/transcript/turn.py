@@ -8,10 +8,11 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.transcript import BUSY_STATES, MessageView
+from app.ui.attachments.tile import FileTile
 from app.ui.theme import Size, Space, Type
 from app.ui.transcript.feed import Feed
 from app.ui.transcript.item import Item, Look
-from app.ui.transcript.parts import TurnParts
+from app.ui.transcript.parts import TurnParts, picture_box
 from app.ui.transcript.text_item import TextItem
 
 FOOTER_H = Size.CONTROL_SMALL_H + Space.HAIR
@@ -174,6 +175,8 @@ class Turn:
             wrapped = key[0] / CHARS_A_LINE * Size.TRANSCRIPT_MAX_W / max(column, 1.0)
             self._guessed_for = key
             self._guess = Space.XL + Size.CONTROL_H + Space.L * (self.view.text.count("\n") + wrapped + 1)
+            if self.view.attachments:
+                self._guess += picture_box(len(self.view.attachments)).height()
         return self._guess
 
     def layout(self, column: float, left: float) -> None:
@@ -198,8 +201,12 @@ class Turn:
     def _layout_bubble(self, column: float, left: float) -> float:
         inner_max = column * Size.BUBBLE_MAX_PERCENT / 100 - 2 * Space.M
         zone = self.content
-        top = float(Space.S)
+        top = self._layout_files(column, left, float(Space.S))
         if zone is None:
+            return top
+        if not self.view.text:
+            self._bubble = QRectF()
+            zone.left, zone.top, zone.height = left, top, 0.0
             return top
         zone.layout(inner_max)
         width = zone.natural_width()
@@ -209,6 +216,31 @@ class Turn:
         zone.left = self._bubble.left() + Space.M
         zone.top = top + Space.S - Size.FOCUS
         return self._bubble.bottom()
+
+    def _layout_files(self, column: float, left: float, top: float) -> float:
+        """Files of a question stand above it, at the right; returns where what follows begins."""
+        tiles = self.parts.files if self.parts is not None else []
+        if not tiles:
+            return top
+        room = round(column * Size.BUBBLE_MAX_PERCENT / 100)
+        lines: list[list[FileTile]] = [[]]
+        width = 0
+        for tile in tiles:
+            if lines[-1] and width + tile.width() > room:
+                lines.append([])
+                width = 0
+            lines[-1].append(tile)
+            width += tile.width() + Space.XS
+        y = top
+        for line in lines:
+            x = left + column - sum(tile.width() for tile in line) - Space.XS * (len(line) - 1)
+            height = max(tile.height() for tile in line)
+            for tile in line:
+                tile.setVisible(True)
+                self._move(tile, x, y + height - tile.height())
+                x += tile.width() + Space.XS
+            y += height + Space.XS
+        return y
 
     def _layout_answer(self, column: float, left: float) -> float:
         y = float(Space.XS)

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QWidget
 
 from app.transcript import MessageView
 from app.ui.appearance import Appearance
+from app.ui.attachments.pictures import Pictures
 from app.ui.controls.buttons import TintedButton
 from app.ui.theme import Size, Space
 from app.ui.transcript.code_item import CodeItem
@@ -58,7 +59,11 @@ class TranscriptView(QAbstractScrollArea):
     """Shows messages; tells what a person wants done with them."""
 
     action = Signal(str, str)
-    """Message id and what is wanted: regenerate, continue, edit, delete, previous, next, copy, new-chat."""
+    """Message id and what is wanted: regenerate, continue, edit, delete, previous, next, copy, new-chat,
+    choose-vision."""
+
+    file_wanted = Signal(str, str)
+    """Message id and hash of the attachment a person wants to see."""
 
     copied = Signal(str)
     """Text the person asked to copy."""
@@ -66,11 +71,17 @@ class TranscriptView(QAbstractScrollArea):
     following_changed = Signal(bool)
 
     def __init__(
-        self, appearance: Appearance, formulas: Formulas, lexers: Lexers, parent: QWidget | None = None
+        self,
+        appearance: Appearance,
+        formulas: Formulas,
+        lexers: Lexers,
+        pictures: Pictures,
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
         self._pointer = Pointer(self, self)  # first: Qt sends viewport events from here on
         self._appearance = appearance
+        self._pictures = pictures
         self.look = Look(appearance, formulas, lexers)
         self.turns: list[Turn] = []
         self._by_id: dict[str, Turn] = {}
@@ -309,8 +320,9 @@ class TranscriptView(QAbstractScrollArea):
             self._build_timer.start()
 
     def _make_parts(self, turn: Turn) -> None:
-        turn.parts = TurnParts(self._appearance, turn.view, self.viewport())
+        turn.parts = TurnParts(self._appearance, turn.view, self._pictures, self.viewport())
         turn.parts.wanted.connect(self._on_wanted)
+        turn.parts.file_wanted.connect(self.file_wanted)
         turn.parts.footer.set_lit(not turn.is_user)
         for widget in turn.parts.widgets():
             widget.installEventFilter(self)

@@ -1,5 +1,6 @@
 import re
 import time
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
@@ -10,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from app.transcript import AnswerStats, MessageView
 from app.ui.appearance import Appearance
+from app.ui.attachments.pictures import Pictures
 from app.ui.transcript.code_item import MAX_LINE_CHARS, CodeItem
 from app.ui.transcript.formulas import MAX_FORMULAS, Formulas
 from app.ui.transcript.lexers import Lexers
@@ -21,9 +23,17 @@ from runtime.errors import Failure
 from tests.app.ui.conftest import WAIT_MS
 
 
+class NoFiles:
+    """Has no attachment."""
+
+    def fetch(self, hashes: Iterable[str], done: Callable[[Mapping[str, bytes]], None]) -> None:
+        del hashes
+        done({})
+
+
 @pytest.fixture
 def view(qtbot: QtBot, appearance: Appearance) -> TranscriptView:
-    one = TranscriptView(appearance, Formulas(None), Lexers(None))
+    one = TranscriptView(appearance, Formulas(None), Lexers(None), Pictures(NoFiles(), None))
     one.copied.connect(lambda text: QGuiApplication.clipboard().setText(text))
     qtbot.addWidget(one)
     one.resize(700, 500)
