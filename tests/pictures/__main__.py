@@ -1,6 +1,6 @@
 """`python -m tests.pictures OUT [page ...]`: pictures of the real window on a virtual screen.
 
-Every page, and every state of the models page, in light and dark, at 1280x800, 900x600 and at twice the scale, with a
+Every page, and every state of the models page and of files in the chat, in light and dark, at 1280x800, 900x600 and at twice the scale, with a
 pretended host behind it.
 """
 
@@ -26,7 +26,7 @@ def main() -> int:
             "QT_SCALE_FACTOR": str(scale),
             "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
         }
-        for module in ("tests.pictures.shoot", "tests.pictures.models"):
+        for module in ("tests.pictures.shoot", "tests.pictures.models", "tests.pictures.files"):
             sizes = [str(chosen.out), name, str(width), str(height)]
             command = [sys.executable, "-m", module, *sizes, *chosen.only]
             failed |= subprocess.run(command, env=environ, check=False).returncode

@@ -372,8 +372,11 @@ class ChatPage(QWidget):
         obstacle = draft.obstacle
         why, help_text = "", ""
         if obstacle is not None:
-            why = f"{obstacle.message} {obstacle.hint}"
             needs_sight = obstacle.details.get("needs") == "image"
+            hint = self.tr("Choose another model, or take the picture out.")
+            if not needs_sight:
+                hint = self.tr("Choose another model, or take the sound out.")
+            why = f"{obstacle.message} {hint}"
             help_text = self.tr("Choose a vision model") if needs_sight else self.tr("Choose a model")
         self.composer.tray.show_obstacle(why, help_text)
         self.composer.show_files(draft.files)
