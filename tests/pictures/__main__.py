@@ -1,7 +1,7 @@
 """`python -m tests.pictures OUT [page ...]`: pictures of the real window on a virtual screen.
 
-Every page, and every state of the models page and of files in the chat, in light and dark, at 1280x800, 900x600 and at twice the scale, with a
-pretended host behind it.
+Every page, every state of the models page, the server page and of files in the chat, in light and dark, at 1280x800,
+900x600 and at twice the scale, with a pretended host behind it.
 """
 
 import argparse
