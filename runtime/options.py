@@ -32,6 +32,7 @@ ApiTls = Literal["off", "own", "files"]
 """`own`: a certificate made and renewed by us, whose fingerprint a person compares; `files`: the person's own."""
 RequestLogging = Literal["off", "metadata", "text"]
 ContextPolicy = Literal["stop", "drop_oldest"]
+RopeScalingType = Literal["auto", "none", "linear", "yarn"]
 Pooling = Literal["auto", "mean", "cls", "last", "rank"]
 
 
@@ -110,6 +111,30 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     use_mmap: Annotated[
         bool, _meta("Map the file", "Weights in system memory are read from the file when they are needed.")
     ] = True
+    rope_scaling: Annotated[
+        RopeScalingType,
+        _meta(
+            "RoPE scaling",
+            "How a context longer than the model was trained for is reached: 'yarn' keeps most of the quality; "
+            "'auto' is what the file says.",
+        ),
+    ] = "auto"
+    rope_freq_base: Annotated[
+        Annotated[float, Meta(gt=0, le=1e12)] | None,
+        _meta("RoPE base", "Base of the position frequencies; automatic is the model's own."),
+    ] = None
+    rope_freq_scale: Annotated[
+        Annotated[float, Meta(gt=0, le=1e6)] | None,
+        _meta(
+            "RoPE scale", "Factor of the position frequencies; 0.25 stretches four times; automatic fits the context."
+        ),
+    ] = None
+    yarn_ext_factor: Annotated[float, Meta(ge=0, le=1e3)] | None = None
+    yarn_attn_factor: Annotated[float, Meta(ge=0, le=1e3)] | None = None
+    yarn_beta_fast: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    yarn_beta_slow: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    yarn_orig_ctx: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+    """YaRN's own numbers, by llama.cpp's names; `None` is the model's, or llama.cpp's default."""
     pooling: Annotated[
         Pooling,
         _meta(

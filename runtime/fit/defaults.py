@@ -24,6 +24,7 @@ from typing import Literal
 
 from runtime.errors import BadRequest, NotEnoughMemory
 from runtime.fit.context_memory import context_bytes, is_quantized, padded
+from runtime.fit.rope import rope_of
 from runtime.gguf.architecture import ModelShape
 from runtime.messages.load import ResolvedLoad, TensorOverride
 from runtime.options import FlashAttention, LoadOptions
@@ -144,6 +145,7 @@ def resolve(
         nodes=placement.nodes,
         n_cpu_moe=placement.n_cpu_moe,
         pooling=_pooling(shape, options),
+        rope=rope_of(shape, options, n_ctx),
     )
 
 

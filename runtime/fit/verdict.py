@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from runtime.fit.budget import CPU, Budget, Budgets
 from runtime.fit.inputs import PlanInputs
 from runtime.fit.layout import Choice
+from runtime.fit.rope import extension_note
 from runtime.messages.fit import DeviceBudget, VerdictKind
 from runtime.messages.load import ComputeDevice, DeviceMemory
 from runtime.units import format_bytes
@@ -117,6 +118,11 @@ class Verdict:
         """One sentence on why this layout was chosen."""
         if not self._outcome.choice.fits:
             return ""
+        choice = self._outcome.choice
+        note = extension_note(self._inputs.shape, choice.resolved)
+        return f"{self._layout_reason()} {note}".strip()
+
+    def _layout_reason(self) -> str:
         choice = self._outcome.choice
         text = self._placement_reason()
         n_ctx = choice.resolved.n_ctx

@@ -6,6 +6,7 @@ are exact for every kind of model; widths of the KV cache and recurrent states f
 Not in here: how many cells a cache has, where a layer is placed, compute buffers (`runtime.fit`).
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,6 +94,7 @@ class ModelShape:
         kv_source: whether widths and states come from rules for this architecture.
         output_types: bytes of the output layer by number format, as `output_bytes`.
         skipped_bytes: tensors in the file that are not loaded (layers that predict further tokens).
+        rope_factor: how many times the file itself stretches its positions (`rope.scaling.factor`).
         pooling_type: llama.cpp's (`enum llama_pooling_type`); 0 where the file does not say.
         has_classifier: a head that makes a score of a text (`cls.*`), as rerank models have.
         is_file: False where the sizes were scaled from another quantization (`scaled_to`).
@@ -126,6 +128,7 @@ class ModelShape:
     output_types: Mapping[str, int] = field(default_factory=dict)
     skipped_bytes: int = 0
     is_file: bool = True
+    rope_factor: float = 1.0
     pooling_type: int = 0
     has_classifier: bool = False
 
@@ -202,6 +205,7 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
         kv_source="exact" if memory.is_known else "estimated",
         output_types=MappingProxyType(dict(output_types)),
         skipped_bytes=bytes_of(parts.skipped),
+        rope_factor=_rope_factor(first, architecture),
         pooling_type=first.integer(f"{architecture}.pooling_type") or 0,
         has_classifier=any(_makes_scores(tensor) for tensor in parts.output),
     )
@@ -357,6 +361,14 @@ def _types_of(tensors: Iterable[TensorInfo]) -> Counter[str]:
     for tensor in tensors:
         found[type_name(tensor.type_id)] += _size(tensor)
     return found
+
+
+def _rope_factor(header: GgufHeader, architecture: str) -> float:
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        factor = header.number(f"{architecture}.{key}")
+        if factor and math.isfinite(factor) and factor > 0:
+            return factor
+    return 1.0
 
 
 def _makes_scores(tensor: TensorInfo) -> bool:

@@ -141,6 +141,11 @@ class GgufHeader:
         value = self.metadata.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def number(self, key: str) -> float | None:
+        """The number of `key`; `None` if there is none or it is no number."""
+        value = self.metadata.get(key)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
     def array_length(self, key: str) -> int | None:
         """How many elements the array of `key` has, kept or stepped over."""
         value = self.metadata.get(key)

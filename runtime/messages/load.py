@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from runtime.options import FlashAttention, KvType
+from runtime.options import FlashAttention, KvType, RopeScalingType
 
 DeviceKind = Literal["cpu", "gpu", "igpu", "accelerator", "node"]
 """`igpu`: works in system memory; `node`: memory of another machine, lent by `deskside node`."""
@@ -38,6 +38,19 @@ class TensorOverride(msgspec.Struct, frozen=True):
     device: str
 
 
+class RopeScaling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How positions are told to the model, in llama.cpp's terms and with its marks for "as in the file"."""
+
+    scaling_type: RopeScalingType = "auto"
+    freq_base: float = 0.0
+    freq_scale: float = 0.0
+    yarn_ext_factor: float = -1.0
+    yarn_attn_factor: float = -1.0
+    yarn_beta_fast: float = -1.0
+    yarn_beta_slow: float = -1.0
+    yarn_orig_ctx: int = 0
+
+
 class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Every load option as a number: what llama.cpp is told. Names are llama.cpp's.
 
@@ -51,6 +64,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         overrides: tensors that are kept elsewhere than their layer.
         nodes: addresses (`host:port`) to register before the load, in the order that names their devices.
         pooling: how a text's tokens become one vector; `rank` makes scores with the model's classifier instead.
+        rope: how positions are told; the default is what the file says.
         n_cpu_moe: of the first so many layers, the experts stay in system memory (told for people; it is carried out
             by `overrides`).
     """
@@ -78,6 +92,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: tuple[str, ...] = ()
     n_cpu_moe: int = 0
     pooling: Literal["mean", "cls", "last", "rank"] = "mean"
+    rope: RopeScaling = RopeScaling()
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from runtime.worker.devices import CPU, Device
 
 GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
 """enum ggml_type (ggml.h)."""
+_ROPE_SCALING = {"auto": -1, "none": 0, "linear": 1, "yarn": 2}  # enum llama_rope_scaling_type
 _FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 _LOAD_MODE_AUTO, _LOAD_MODE_NONE = -1, 0  # enum llama_load_mode
 _SPLIT_MODE_LAYER = 1  # enum llama_split_mode
@@ -104,6 +105,15 @@ def context_params(resolved: ResolvedLoad) -> Any:  # noqa: ANN401 - a C struct
         params.embeddings = True
         # Vectors are pooled by runtime.worker.pooled_lane.
         params.pooling_type = POOLING_RANK if resolved.pooling == "rank" else POOLING_NONE
+    rope = resolved.rope
+    params.rope_scaling_type = _ROPE_SCALING[rope.scaling_type]
+    params.rope_freq_base = rope.freq_base
+    params.rope_freq_scale = rope.freq_scale
+    params.yarn_ext_factor = rope.yarn_ext_factor
+    params.yarn_attn_factor = rope.yarn_attn_factor
+    params.yarn_beta_fast = rope.yarn_beta_fast
+    params.yarn_beta_slow = rope.yarn_beta_slow
+    params.yarn_orig_ctx = rope.yarn_orig_ctx
     params.offload_kqv = resolved.offload_kqv
     params.op_offload = True
     params.swa_full = resolved.swa_full

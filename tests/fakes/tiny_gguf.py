@@ -4,6 +4,7 @@ Random float32 weights make greedy answers meaningless and exactly repeatable: u
 another order do not change the likeliest token.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -15,10 +16,19 @@ _N_FF = 128
 _N_LAYER = 2
 
 
-def _writer(path: Path, architecture: str) -> gguf.GGUFWriter:
+@dataclass(frozen=True)
+class RopeMetadata:
+    """Context extension written into the file."""
+
+    scaling_type: gguf.RopeScalingType
+    factor: float
+    orig_ctx: int
+
+
+def _writer(path: Path, architecture: str, n_ctx_train: int = 4096) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(f"tiny {architecture}")
-    writer.add_context_length(4096)
+    writer.add_context_length(n_ctx_train)
     writer.add_embedding_length(N_EMBD)
     writer.add_block_count(_N_LAYER)
     tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % byte for byte in range(256))]
@@ -48,10 +58,22 @@ def _random(seed: int, spread: float = 0.15):  # type: ignore[no-untyped-def]  #
     return lambda *shape: generator.normal(0, spread, shape)
 
 
-def write_transformer(path: Path, *, architecture: str = "llama", sliding_window: int = 0, seed: int = 1) -> Path:
+def write_transformer(
+    path: Path,
+    *,
+    architecture: str = "llama",
+    sliding_window: int = 0,
+    seed: int = 1,
+    n_ctx_train: int = 4096,
+    rope: RopeMetadata | None = None,
+) -> Path:
     """A llama, or with `architecture="gemma3"` a model whose even layers see a sliding window."""
     n_head, n_head_kv, head = 4, 2, 16
-    writer = _writer(path, architecture)
+    writer = _writer(path, architecture, n_ctx_train)
+    if rope is not None:
+        writer.add_rope_scaling_type(rope.scaling_type)
+        writer.add_rope_scaling_factor(rope.factor)
+        writer.add_rope_scaling_orig_ctx_len(rope.orig_ctx)
     writer.add_feed_forward_length(_N_FF)
     writer.add_head_count(n_head)
     writer.add_head_count_kv(n_head_kv)

@@ -28,7 +28,10 @@ MANY_SLOTS = 16
 MAX_SLOTS = 256
 MOST_TOKENS = 2**31 - 1
 
-EXPERT_OPTIONS = ("n_batch", "n_ubatch", "n_threads", "flash_attn", "type_k", "type_v", "n_cpu_moe")
+EXPERT_OPTIONS = (
+    *("n_batch", "n_ubatch", "n_threads", "flash_attn", "type_k", "type_v", "n_cpu_moe"),
+    *("rope_scaling", "pooling"),
+)
 
 
 def context_stops(n_ctx_train: int) -> tuple[int, ...]:
