@@ -112,7 +112,7 @@ def test_when_it_does_not_fit_then_the_reason_stands_there_and_load_is_off(
     cover.controls.layers.edited.emit(37)
     until(lambda: "Too large: needs" in texts(cover))
     until(lambda: not cover.load.isEnabled())
-    assert "Missing" in texts(cover)
+    until(lambda: "Missing" in texts(cover))
     assert "Choose a smaller quantization" in texts(cover)
     cover.controls.layers.edited.emit(None)
     until(cover.load.isEnabled)
