@@ -129,12 +129,26 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
             "RoPE scale", "Factor of the position frequencies; 0.25 stretches four times; automatic fits the context."
         ),
     ] = None
-    yarn_ext_factor: Annotated[float, Meta(ge=0, le=1e3)] | None = None
-    yarn_attn_factor: Annotated[float, Meta(ge=0, le=1e3)] | None = None
-    yarn_beta_fast: Annotated[float, Meta(ge=0, le=1e6)] | None = None
-    yarn_beta_slow: Annotated[float, Meta(ge=0, le=1e6)] | None = None
-    yarn_orig_ctx: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
-    """YaRN's own numbers, by llama.cpp's names; `None` is the model's, or llama.cpp's default."""
+    yarn_ext_factor: Annotated[
+        Annotated[float, Meta(ge=0, le=1e3)] | None,
+        _meta("YaRN mix", "1 extrapolates fully, 0 interpolates; automatic is the model's, or 1."),
+    ] = None
+    yarn_attn_factor: Annotated[
+        Annotated[float, Meta(ge=0, le=1e3)] | None,
+        _meta("YaRN attention", "Scales attention; automatic is the model's, or 1."),
+    ] = None
+    yarn_beta_fast: Annotated[
+        Annotated[float, Meta(ge=0, le=1e6)] | None,
+        _meta("YaRN beta fast", "Where interpolation begins; automatic is the model's, or 32."),
+    ] = None
+    yarn_beta_slow: Annotated[
+        Annotated[float, Meta(ge=0, le=1e6)] | None,
+        _meta("YaRN beta slow", "Where interpolation is full; automatic is the model's, or 1."),
+    ] = None
+    yarn_orig_ctx: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_INT)] | None,
+        _meta("YaRN original context", "Context of the training; automatic is the model's.", "tokens"),
+    ] = None
     pooling: Annotated[
         Pooling,
         _meta(
