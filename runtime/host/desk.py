@@ -14,16 +14,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from runtime.errors import BugFault, RuntimeFault, from_failure, to_failure
+from runtime.host.admission import Ask
 from runtime.host.caller import Caller
 from runtime.host.mailbox import Mailbox, RequestMessage
 from runtime.host.model_slot import ModelSlot
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import RequestInfo, RequestState
 from runtime.messages.ipc import (
-    Count,
     Counted,
     Delta,
-    Embed,
     Embedded,
     Failed,
     Finished,
@@ -31,9 +30,7 @@ from runtime.messages.ipc import (
     PromptProgress,
     Queued,
     Rendered,
-    Rerank,
     Reranked,
-    TextAsk,
     Tokenized,
 )
 from runtime.messages.shared import FinishReason, Timings, Usage
@@ -43,8 +40,6 @@ log = logging.getLogger(__name__)
 
 MAX_FINISHED_ROWS = 200
 """Finished requests that stay in the table; the running ones are bounded by the queues of the models."""
-
-Ask = Generate | Embed | Count | Rerank | TextAsk
 
 _ID_PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl", "/v1/embeddings": "embd"}
 
@@ -113,6 +108,7 @@ class Ticket:
         many parts neither overflows the model's queue nor fills it for everyone.
 
         Raises:
+            Busy: the model's queue is full.
             RuntimeFault: what the request was ended with meanwhile.
         """
         if self._ended_by is not None:
@@ -132,7 +128,7 @@ class Ticket:
     def _send_next(self, lease: Lease) -> None:
         if self._unsent and self._mailbox is not None:
             ask = self._unsent.popleft()
-            lease.link.submit(ask, self._mailbox)
+            lease.slot.admission.submit(ask, self._mailbox, self.caller, is_first=not self._ids)
             self._ids.append(ask.request_id)
 
     async def take(self, patience_s: float | None = None) -> list[RequestMessage]:
@@ -187,7 +183,7 @@ class Ticket:
         self._cancel_wanted = True
         if self._lease is not None:
             for request_id in self._ids:
-                self._lease.link.request_end(request_id)
+                self._lease.slot.admission.request_end(request_id)
         while self._unsent and self._mailbox is not None:
             ask = self._unsent.popleft()
             n_choices = ask.options.n if isinstance(ask, Generate) else 1
@@ -206,7 +202,7 @@ class Ticket:
         if self._mailbox is None or self._lease is None:
             return
         for request_id in self._ids:
-            self._lease.link.cancel(request_id)
+            self._lease.slot.admission.cancel(request_id)
         self._mailbox.put(Failed(self.request_id, to_failure(error)))
 
     async def wait_for(self, leasing: Awaitable[Lease]) -> Lease:
@@ -231,7 +227,7 @@ class Ticket:
         """The request is over, for whatever reason; one that still runs is cancelled."""
         if self._lease is not None:
             for request_id in self._ids:
-                self._lease.link.cancel(request_id)
+                self._lease.slot.admission.cancel(request_id)
         if self._error is None and isinstance(error, RuntimeFault):
             self._state = "failed"
             self._problem = error.message

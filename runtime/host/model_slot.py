@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from runtime.errors import BugFault, Busy, Failure, ModelLoadFailed, RuntimeFault, from_failure, to_failure
+from runtime.host.admission import Admission
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import LoadMessage, WorkerLink
 from runtime.host.worker_session import Patience, SessionHooks, WorkerSession, unloaded
@@ -99,6 +100,8 @@ class ModelSlot:
         self.plan: MemoryPlan | None = None
         """What the load follows; set before the worker starts."""
         self.on_demand = on_demand
+        self.admission = Admission(options.max_waiting)
+        """Where requests wait for their turn."""
         self.keep_s: float | None = None
         """How long programs asked to keep it when idle, in seconds; below 0 is for ever, None says nothing."""
         self.used_at = time.monotonic()
@@ -242,6 +245,7 @@ class ModelSlot:
         """End the worker and what it runs. Returns when the process has ended; may be called twice."""
         self.is_leaving = True
         self._set_state("unloading")
+        self.admission.fail_all(unloaded(self.model.id))
         if self._task is None:
             return
         if not self._is_ending:  # a second cancel would break off the waiting for the process's end
@@ -308,6 +312,7 @@ class ModelSlot:
             return await session.run()
         finally:
             self._session = None
+            self.admission.pause()
 
     async def _recover(self, death: Failure) -> bool:
         died_at = time.monotonic()
@@ -342,8 +347,10 @@ class ModelSlot:
             case Ready(facts):
                 self.facts = facts
                 self.used_at = time.monotonic()
-                if self._session is not None:
+                if self._session is not None and self._session.link is not None:
                     self._session.is_loaded = True
+                    self._session.link.on_end = self.admission.ended
+                    self.admission.open(self._session.link, facts.n_parallel)
                 self.failure = None
                 self._fraction = 1.0
                 self._stage = ""
@@ -407,3 +414,4 @@ class ModelSlot:
             self.failure = failure
             self._failed_at = time.monotonic()
         self._set_state("failed")
+        self.admission.fail_all(failure)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from runtime.errors import BugFault, Busy, Failure
+from runtime.errors import BugFault, Busy, Failure, WorkerDied
 from runtime.host.mailbox import Mailbox
 from runtime.host.rates import SlidingRate
 from runtime.messages.frames import MAX_FRAME_BYTES, decode_from_worker, encode_frame, read_frame
@@ -67,6 +67,9 @@ class WorkerLink:
         self._on_load = on_load
         self._on_health = on_health
         self._open: dict[str, Mailbox] = {}
+        self._is_over = False
+        self.on_end: Callable[[str], None] = lambda _request_id: None
+        """Told of each request that has ended here, in whatever way."""
         self.generation_rate = SlidingRate()
         self.health: Health | None = None
         self.last_heard_at = time.monotonic()
@@ -75,6 +78,11 @@ class WorkerLink:
     def n_open(self) -> int:
         """Requests that have not ended."""
         return len(self._open)
+
+    @property
+    def takes(self) -> bool:
+        """False once it can answer nothing more."""
+        return not (self._is_over or self._writer.is_closing())
 
     def load(self, message: Load) -> None:
         """Send the one `Load`."""
@@ -85,7 +93,10 @@ class WorkerLink:
 
         Raises:
             Busy: if the worker does not take in what was sent before.
+            WorkerDied: it is gone.
         """
+        if not self.takes:
+            raise WorkerDied("The model's process has just ended.", hint="Send the request again in a moment.")
         if message.request_id in self._open:
             raise BugFault("A request id was used twice.", request_id=message.request_id)
         waiting_bytes = self._writer.transport.get_write_buffer_size()
@@ -103,6 +114,7 @@ class WorkerLink:
         """Cancel; what the worker still says about it finds no mailbox."""
         if self._open.pop(request_id, None) is not None:
             self._send(Cancel(request_id))
+            self.on_end(request_id)
 
     def request_end(self, request_id: str) -> None:
         """Cancel, but let the reader see how it ended."""
@@ -115,10 +127,12 @@ class WorkerLink:
 
     def fail_all(self, failure: Failure) -> None:
         """End every open request with this error."""
+        self._is_over = True
         still_open = list(self._open.items())
         self._open.clear()
         for request_id, mailbox in still_open:
             mailbox.put(Failed(request_id, failure))
+            self.on_end(request_id)
 
     async def run(self) -> str:
         """Read until the connection ends; the answer is "" for its end, else what was wrong with a frame."""
@@ -165,6 +179,7 @@ class WorkerLink:
                 mailbox = self._open.pop(message.request_id, None)
                 if mailbox is not None:
                     mailbox.put(message)
+                    self.on_end(message.request_id)
             case Health():
                 self.health = message
                 self._on_health(message)
