@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from runtime.errors import BadRequest
+from runtime.host.admission import Ask
 from runtime.host.api.answering import check_media, said
-from runtime.host.desk import Ask, Desk, Ticket
+from runtime.host.desk import Desk, Ticket
 from runtime.host.supervisor import Lease
 from runtime.messages.ipc import Delta, Tokenize
 from runtime.messages.shared import MediaPart, Message, PicturePart

@@ -5,8 +5,9 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from runtime.errors import BadRequest
+from runtime.host.admission import Ask
 from runtime.host.api.http import KEEP_ALIVE_S
-from runtime.host.desk import Ask, Desk, Ticket
+from runtime.host.desk import Desk, Ticket
 from runtime.host.mailbox import RequestMessage
 from runtime.host.supervisor import Lease
 from runtime.messages.ipc import InfillPrompt, Tokenized

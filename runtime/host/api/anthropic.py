@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from runtime.errors import ModelNotFound, RuntimeFault
+from runtime.host.admission import Ask
 from runtime.host.api.answering import BuildAsks, check_media, said
 from runtime.host.api.anthropic_answer import (
     PING,
@@ -26,7 +27,7 @@ from runtime.host.api.anthropic_answer import (
 from runtime.host.api.anthropic_request import MessagesAsk, count_ask, messages_ask
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.caller import caller_of
-from runtime.host.desk import Ask, Desk, Ticket, ask_once
+from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import InstalledModel
 from runtime.messages.ipc import Count, Counted, Delta, Finished, Generate, PromptProgress

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from runtime.errors import BadRequest, ModelLoading, NotSupported, RuntimeFault
+from runtime.host.admission import Ask
 from runtime.host.api.answering import infill_tokens, said
 from runtime.host.api.body import typed, without_nulls
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
@@ -33,7 +34,7 @@ from runtime.host.api.openai_answer import (
 )
 from runtime.host.api.openai_request import chat_ask
 from runtime.host.caller import caller_of
-from runtime.host.desk import Ask, Desk, ask_once
+from runtime.host.desk import Desk, ask_once
 from runtime.host.mailbox import RequestMessage
 from runtime.host.model_slot import ModelSlot
 from runtime.host.supervisor import Lease, Supervisor

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from runtime.errors import NotAllowed, RuntimeFault
+from runtime.host.admission import Ask
 from runtime.host.api.answering import BuildAsks, check_media, infill_tokens, said
 from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.ollama_answer import (
@@ -38,7 +39,7 @@ from runtime.host.api.ollama_request import (
 )
 from runtime.host.api.vectors import check_dimensions, vector
 from runtime.host.caller import caller_of
-from runtime.host.desk import Ask, Desk, Ticket
+from runtime.host.desk import Desk, Ticket
 from runtime.host.settings import SettingsFile
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import InstalledModel

@@ -8,6 +8,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from runtime.errors import BadRequest, ResponseNotFound, RuntimeFault
+from runtime.host.admission import Ask
 from runtime.host.api.answering import BuildAsks, check_media, said
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer, ResponseMaker
@@ -15,7 +16,7 @@ from runtime.host.api.responses_items import Turns
 from runtime.host.api.responses_request import ResponsesAsk, count_input_ask, responses_ask
 from runtime.host.api.responses_store import ResponseStore, Stored
 from runtime.host.caller import caller_of
-from runtime.host.desk import Ask, Desk, Ticket, ask_once
+from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease
 from runtime.messages.ipc import Count, Counted, Delta, Finished, Generate
 
