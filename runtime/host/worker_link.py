@@ -135,7 +135,12 @@ class WorkerLink:
             self.on_end(request_id)
 
     async def run(self) -> str:
-        """Read until the connection ends; the answer is "" for its end, else what was wrong with a frame."""
+        """Read until the connection ends; the answer is "" for its end, else what was wrong with a frame.
+
+        Cancelled, it leaves the connection open: a worker that loses it ends at once, and one that is asked to end may
+        have something to store before.
+        """
+        problem = ""
         try:
             while True:
                 for _ in range(_FRAMES_A_TURN):
@@ -144,13 +149,13 @@ class WorkerLink:
                     self._take(decode_from_worker(body))
                 await asyncio.sleep(0)
         except (asyncio.IncompleteReadError, OSError):
-            return ""
+            pass
         except msgspec.DecodeError as error:
-            return f"It sent a message that cannot be read ({error})."
+            problem = f"It sent a message that cannot be read ({error})."
         except BugFault as error:
-            return error.message
-        finally:
-            self.close()
+            problem = error.message
+        self.close()
+        return problem
 
     def close(self) -> None:
         """Close the connection; a worker that loses it ends itself."""

@@ -115,7 +115,8 @@ class WorkerSession:
             link.fail_all(unloaded(self._model_id))
             link.shut_down(0.0)
         if process is not None and process.is_running:
-            await asyncio.shield(asyncio.create_task(process.stop(grace_s=_END_GRACE_S if self.is_loaded else 0.0)))
+            grace_s = _END_GRACE_S if self.is_loaded and not self.is_stuck else 0.0
+            await asyncio.shield(asyncio.create_task(process.stop(grace_s)))
         if link is not None:
             link.close()
 

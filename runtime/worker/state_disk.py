@@ -365,6 +365,7 @@ class StateDisk:
         text = str(self._model_path)
         if not note.is_file() or note.read_text("utf-8", "replace") != text:
             note.write_text(text, "utf-8")
+            note.chmod(0o600)
 
     def _make_room(self, size_bytes: int) -> bool:
         """Delete what was used longest ago until the file fits under all bounds. False: it does not."""

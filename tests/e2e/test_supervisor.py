@@ -46,3 +46,19 @@ def test_when_host_is_killed_then_its_worker_ends(own_host: HostUnderTest) -> No
     own_host.process.kill()
     own_host.process.wait()
     poll(lambda: True if not alive(worker) else None, timeout_s=10)
+
+
+def test_when_a_model_is_unloaded_and_loaded_again_then_its_long_prompt_goes_on(own_host: HostUnderTest) -> None:
+    own_host.open_api()
+    system = {"role": "system", "content": "The ship left the harbour at dawn and nobody waved. " * 24}
+    messages = [system, {"role": "user", "content": "What happened?"}]
+    cached: list[int] = []
+    for _ in range(2):
+        own_host.load_starter(n_ctx=1024, n_parallel=1, disk_cache_bytes=100_000_000)
+        answer = ask(own_host, "", messages=messages, max_tokens=4, temperature=0)
+        cached.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+        own_host.private.post("/admin/models/unload", json={"model": own_host.model}).raise_for_status()
+        poll(lambda: True if not own_host.private.get("/admin/status").json()["models"] else None)
+    assert cached[0] == 0
+    assert cached[1] > 256
+    assert list(own_host.data.states.glob("*/*.state"))
