@@ -15,23 +15,16 @@ _SAMPLES = 16
 _SAMPLE_BYTES = 64 * 1024
 _BEGIN_BYTES = 1024 * 1024
 KEY_BYTES = 16
+_WITHOUT_MEANING = frozenset(
+    {
+        *("n_ctx", "n_cells", "n_parallel", "n_seq_max", "n_batch", "n_ubatch", "n_outputs_max", "n_threads"),
+        *("n_gpu_layers", "n_cpu_moe", "devices", "tensor_split", "overrides", "nodes", "offload_kqv", "use_mmap"),
+    }
+)
+"""Fields of `ResolvedLoad` that say where and how much is computed at a time, not what. A new field counts at first."""
 
 
-class _Meaning(msgspec.Struct, frozen=True):
-    """What the key is made of; whatever is added here makes old states unknown."""
-
-    engine: str
-    model: tuple[str, ...]
-    type_k: str
-    type_v: str
-    flash_attn: str
-    swa_full: bool
-    kv_unified: bool
-    is_stretched: bool
-    adjusted: tuple[str, ...]
-
-
-def state_key(path: Path, resolved: ResolvedLoad, metadata: Mapping[str, str], adjusted: tuple[str, ...] = ()) -> str:
+def state_key(path: Path, resolved: ResolvedLoad, metadata: Mapping[str, str]) -> str:
     """A short name, 32 hex digits.
 
     The context's length is not part of it: a state fits in any context that has room for it. Except where the model
@@ -41,7 +34,6 @@ def state_key(path: Path, resolved: ResolvedLoad, metadata: Mapping[str, str], a
         path: the model's file; of a split model, its first part.
         resolved: how it was loaded.
         metadata: its GGUF metadata.
-        adjusted: what else changes the numbers (adapters, a context stretched by the person), as texts.
 
     Raises:
         OSError: the file cannot be read.
@@ -50,18 +42,13 @@ def state_key(path: Path, resolved: ResolvedLoad, metadata: Mapping[str, str], a
     trained = metadata.get(f"{architecture}.rope.scaling.original_context_length") or metadata.get(
         f"{architecture}.context_length", ""
     )
-    meaning = _Meaning(
-        engine=llama_cpp.__version__,
-        model=tuple(_file_identity(part) for part in part_paths(path)),
-        type_k=resolved.type_k,
-        type_v=resolved.type_v,
-        flash_attn=resolved.flash_attn,
-        swa_full=resolved.swa_full,
-        kv_unified=resolved.kv_unified,
-        is_stretched=trained.isdecimal() and resolved.n_cells > int(trained),
-        adjusted=adjusted,
-    )
-    return hashlib.blake2b(msgspec.json.encode(meaning), digest_size=KEY_BYTES).hexdigest()
+    meaning = {
+        "engine": llama_cpp.__version__,
+        "model": [_file_identity(part) for part in part_paths(path)],
+        "load": {name: getattr(resolved, name) for name in resolved.__struct_fields__ if name not in _WITHOUT_MEANING},
+        "is_stretched": trained.isdecimal() and resolved.n_cells > int(trained),
+    }
+    return hashlib.blake2b(msgspec.json.encode(meaning, order="sorted"), digest_size=KEY_BYTES).hexdigest()
 
 
 def _file_identity(path: Path) -> str:

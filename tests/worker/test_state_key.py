@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from runtime.messages.load import ResolvedLoad
+from runtime.messages.load import ResolvedLoad, RopeScaling
 from runtime.worker.state_key import state_key
 
 RESOLVED = ResolvedLoad(
@@ -43,7 +43,7 @@ def test_when_what_decides_about_the_numbers_differs_then_the_key_does(tmp_path:
         state_key(path, replace(RESOLVED, type_v="q8_0"), METADATA),
         state_key(path, replace(RESOLVED, flash_attn="off"), METADATA),
         state_key(path, replace(RESOLVED, n_cells=8193), METADATA),
-        state_key(path, RESOLVED, METADATA, ("adapter",)),
+        state_key(path, replace(RESOLVED, rope=RopeScaling(freq_scale=0.5)), METADATA),
     }
     assert len(keys) == 6
 
