@@ -43,6 +43,10 @@ AUTOMATIC_LEAST_BYTES = 256 * 1024**2
 """and nothing where it would be less than this."""
 MAX_UNUSED_S = 30 * 86_400.0
 """A state that nobody used for so long goes: it holds what was said, perhaps in a conversation deleted since."""
+PATIENCE_S = 15.0
+"""A prompt whose state is not there by then is read; the disk may hang, or sleep."""
+STOP_BYTES_PER_S = 400e6
+"""What a disk is trusted to write when the process is about to end."""
 PART_AGE_S = 3600.0
 """An unfinished file this old was left by a process that died."""
 
@@ -63,6 +67,7 @@ class _Seek:
     tokens: tuple[int, ...]
     least: int
     whole: bool
+    until_s: float
     is_coming: bool = True
     found: SavedState | None = None
 
@@ -172,14 +177,17 @@ class StateDisk:
         """Write states now, on the calling thread, for as long as there is time; for when the engine has stopped."""
         until_s = time.monotonic() + within_s
         for saved in states:
-            if time.monotonic() >= until_s:
-                _log.info("not all prompts were stored: that would have taken too long")
+            left_s = until_s - time.monotonic()
+            if saved.state.nbytes < left_s * STOP_BYTES_PER_S:
+                self._write(saved)
+            else:
+                _log.info("a prompt of %d tokens is not stored: it would take too long", len(saved.tokens))
+            if left_s <= 0:
                 return
-            self._write(saved)
 
     def seek(self, tokens: Tokens, limit: int, least: int, *, whole: bool) -> int:
         """See `StateStore.seek`."""
-        wanted = _Seek(tuple(tokens[:limit]), least, whole)
+        wanted = _Seek(tuple(tokens[:limit]), least, whole, time.monotonic() + PATIENCE_S)
         with self._condition:
             shared = self._shared
             if shared.is_closed or (shared.is_scanned and self._best(wanted) is None):
@@ -195,7 +203,7 @@ class StateDisk:
         """See `StateStore.is_coming`."""
         with self._condition:
             seek = self._shared.seeks.get(ticket)
-            return seek is not None and seek.is_coming
+            return seek is not None and seek.is_coming and time.monotonic() < seek.until_s
 
     def take(self, ticket: int) -> SavedState | None:
         """See `StateStore.take`."""

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -292,6 +293,34 @@ def test_when_the_disk_is_full_while_writing_then_nothing_half_is_left(
         store.close(10.0)
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_when_the_disk_hangs_then_nobody_waits_longer_than_patience_lasts(
+    make: Callable[..., StateDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make()
+    put(store, TOKENS, state_of())
+    may_go_on = threading.Event()
+    monkeypatch.setattr(state_file, "read", lambda *_: may_go_on.wait(20.0) and state_of())
+    monkeypatch.setattr(state_disk, "PATIENCE_S", 0.2)
+    ticket = store.seek(TOKENS, len(TOKENS), 1, whole=False)
+    assert store.is_coming(ticket)
+    wait_until(lambda: not store.is_coming(ticket))
+    assert store.take(ticket) is None
+    may_go_on.set()
+
+
+def test_when_the_process_is_about_to_end_then_what_would_take_too_long_is_left_out(
+    make: Callable[..., StateDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_disk, "STOP_BYTES_PER_S", 50_000)
+    store = make()
+    small = tuple(range(1_000, 1_300))
+    store.store_all([SavedState(TOKENS, state_of(1_000_000)), SavedState(small, state_of(1_000))], within_s=4.0)
+    assert not store.holds(TOKENS)
+    assert store.holds(small)
+    store.store_all([SavedState(TOKENS, state_of(1_000))], within_s=0.0)
+    assert not store.holds(TOKENS)
 
 
 def test_when_the_folder_cannot_be_made_then_it_is_off(tmp_path: Path) -> None:
