@@ -138,7 +138,8 @@ class Timings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the time of one request went. Durations are monotonic-clock seconds, measured in the worker.
 
     `prompt_tps` counts only tokens that were decoded (not cached ones); `generation_tps` counts from the
-    first generated token to the last, so one token has none (0).
+    first generated token to the last, so one token has none (0). `draft_accepted` of `draft_tokens` guessed ones
+    were what came (speculative decoding).
     """
 
     queue_s: float = 0.0
@@ -147,6 +148,8 @@ class Timings(msgspec.Struct, frozen=True, omit_defaults=True):
     generation_s: float = 0.0
     prompt_tps: float = 0.0
     generation_tps: float = 0.0
+    draft_tokens: int = 0
+    draft_accepted: int = 0
 
 
 class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):

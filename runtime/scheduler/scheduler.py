@@ -16,8 +16,9 @@ from runtime.scheduler.hostcache import SavedState
 from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
-from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
+from runtime.scheduler.plan import NO_TOKEN, NOT_SAMPLED, BatchPlan, BatchResult
 from runtime.scheduler.prefix import common_prefix
+from runtime.scheduler.speculation import Speculation
 from runtime.scheduler.statestore import STORE_GAIN_TOKENS, StateStore
 from runtime.scheduler.types import Ended, EngineOutput, EngineRequest, PromptRead, Text
 from runtime.scheduler.unit import Job, Unit, UnitState
@@ -72,6 +73,7 @@ class Scheduler:
         eog_ids: frozenset[int],
         host_cache_bytes: int,
         store: StateStore | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """Make the books of an empty memory.
 
@@ -82,11 +84,14 @@ class Scheduler:
             eog_ids: tokens that end a generation.
             host_cache_bytes: bound of the saved states.
             store: where states outlive the process.
+            speculation: decides about drafts; None makes none. The memory must be able to forget the last tokens of a
+                sequence.
         """
         self._memory = memory
         self._limits = limits
         self._piece = piece
         self._eog_ids = eog_ids
+        self._speculation = speculation
         self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes, store)
         self._store = store
         self._line = WaitingLine()
@@ -223,6 +228,9 @@ class Scheduler:
 
     def _add_generating(self, plan: BatchPlan) -> None:
         generating = self._generating[: min(self._row_limit, self._limits.n_outputs_max)]
+        if self._speculation is not None and (drafts := self._drafts(self._speculation, generating)) is not None:
+            plan.add_drafted(generating, drafts)
+            return
         tokens, positions, seq_ids = plan.tokens, plan.positions, plan.seq_ids
         for row, unit in enumerate(generating):
             tokens.append(unit.tokens[-1])
@@ -230,8 +238,19 @@ class Scheduler:
             seq_ids.append(unit.seq_id)
             plan.samples.append((row, unit))
             plan.chunks.append((unit, 1))
-        plan.n_decode = len(generating)
+        plan.n_generating = plan.n_decode = len(generating)
         plan.output_rows.extend(range(plan.n_decode))
+
+    def _drafts(self, speculation: Speculation, generating: list[Unit]) -> list[list[int]] | None:
+        """Guesses for this step; none while prompts are read, which fill the step already."""
+        if self._reading or not generating:
+            return None
+        limits = self._limits
+        rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, self._spare_cells())
+        return speculation.drafts(generating, limits.n_ctx, rows - len(generating))
+
+    def _spare_cells(self) -> int:
+        return self._limits.n_cells - self.kv_used
 
     def _add_reading(self, plan: BatchPlan) -> None:
         room = min(self._limits.n_batch, self._row_limit) - plan.n_decode
@@ -374,6 +393,8 @@ class Scheduler:
         if result.code == 0:
             self._row_limit = self._limits.n_batch
             self._measure(plan, result.decode_s)
+            if self._speculation is not None:
+                self._speculation.is_paused = False
             self._apply_rows(plan, now_s)
             self._apply_samples(plan, result, now_s)
         elif result.code == 1:
@@ -392,12 +413,15 @@ class Scheduler:
         if n_rows - plan.n_decode >= MIN_PROMPT_ROWS and decode_s > 0:
             rows = int(n_rows / decode_s * STALL_LIMIT_S)
             self._prompt_rows = max(MIN_PROMPT_ROWS, min(rows, self._limits.n_ubatch))
+        elif self._speculation is not None and n_rows == plan.n_decode:
+            self._speculation.measure(n_rows, decode_s)
 
     def _apply_rows(self, plan: BatchPlan, now_s: float) -> None:
         chunks = plan.chunks
-        for index in range(plan.n_decode):
-            chunks[index][0].n_held += 1
-        for unit, n_rows in chunks[plan.n_decode :]:
+        for unit, n_rows in chunks[: plan.n_generating]:
+            unit.n_held += 1
+            unit.n_ahead = n_rows - 1
+        for unit, n_rows in chunks[plan.n_generating :]:
             end = unit.n_held + n_rows
             self.placement.extend(unit.seq_id, unit.tokens[unit.n_held : end])
             unit.n_held = end
@@ -420,12 +444,45 @@ class Scheduler:
             # Before any token is taken: the first choice may end with its first one and leave its place.
             if unit.state is UnitState.FORKING:
                 self._place_fork(unit)
+        if plan.n_drafted and self._speculation is not None:
+            self._take_drafted(plan, result, self._speculation, now_s)
         for index, (_row, unit) in enumerate(plan.samples):
+            if plan.n_drafted and index < plan.n_decode:
+                continue
+            if unit.state is UnitState.FINISHED:
+                continue  # another choice of its request could not be sampled
             if index in result.faults:
                 self._fail(unit.job, result.faults[index], now_s)
-            if unit.state is UnitState.FINISHED:
-                continue  # it, or another choice of its request, could not be sampled
+                continue
             self._take_token(unit, result.tokens[index], logprobs[index] if logprobs else None, now_s)
+
+    def _take_drafted(self, plan: BatchPlan, result: BatchResult, speculation: Speculation, now_s: float) -> None:
+        """The tokens of units that generate, some of them with a draft behind their last one."""
+        logprobs = result.logprobs
+        first = 0
+        for unit, n_rows in plan.chunks[: plan.n_generating]:
+            n_taken = 0
+            for index in range(first, first + n_rows):
+                if unit.state is UnitState.FINISHED or result.tokens[index] == NOT_SAMPLED:
+                    break
+                if index in result.faults:
+                    self._fail(unit.job, result.faults[index], now_s)
+                    break
+                if n_taken:  # what was guessed for this row is what came
+                    unit.n_held += 1
+                    unit.n_ahead -= 1
+                self._take_token(unit, result.tokens[index], logprobs[index] if logprobs else None, now_s)
+                n_taken += 1
+            if n_rows > 1 and n_taken:
+                speculation.note(unit, n_rows - 1, n_taken - 1)
+            if unit.n_ahead and not self._forget_ahead(unit):
+                self._requeue_after_abort(unit)
+            first += n_rows
+
+    def _forget_ahead(self, unit: Unit) -> bool:
+        """Take what was guessed wrong out of the memory. False: it cannot, and the sequence must be dropped."""
+        unit.n_ahead = 0
+        return self._memory.remove_range(unit.seq_id, unit.layout.position(unit.n_held), -1)
 
     def _place_fork(self, unit: Unit) -> None:
         """A further choice starts where the first one's prompt ends, in shared cells if it can."""
@@ -501,6 +558,8 @@ class Scheduler:
         elif unit.state is UnitState.GENERATING:
             self._generating.remove(unit)
         if unit.is_placed:
+            if unit.n_ahead and not self._forget_ahead(unit):
+                keep = False
             if keep:
                 held = self.placement.tree.length(unit.seq_id)
                 self.placement.extend(unit.seq_id, unit.tokens[held : unit.n_held])
@@ -514,7 +573,10 @@ class Scheduler:
     # --- when a decode did not return 0 ---
 
     def _make_room(self, plan: BatchPlan, now_s: float) -> None:
-        """No room for the batch: forget an idle sequence, else halve the batch, else preempt, else fail one."""
+        """No room for the batch: forget the drafts, else an idle sequence, else halve it, else preempt, else fail."""
+        if plan.n_drafted and self._speculation is not None:
+            self._speculation.is_paused = True
+            return
         if self.placement.evict_oldest():
             return
         if not plan.is_whole:

@@ -32,13 +32,25 @@ class Unit:
         n_shared: how many of those are in cells another sequence held first.
         seq_id: its sequence, or -1.
         n_generated: tokens sampled.
+        n_ahead: drafted tokens that its sequence holds behind those, until they are compared with what came.
+        may_draft: whether others may guess how it goes on; not where a seed asks for the same text, since the last
+            bits of logits differ with the rows of a step.
+        draft_kind: kind of its last guess, and `draft_hits` of `draft_trials` that were right lately
+            (`runtime.scheduler.speculation`).
+        draft_state: whatever the drafter keeps for it.
         reason: why it ended.
         ticket: what the store fetches for it; 0 when it was asked and fetches nothing, None before.
     """
 
     __slots__ = (
+        "draft_hits",
+        "draft_kind",
+        "draft_state",
+        "draft_trials",
         "index",
         "job",
+        "may_draft",
+        "n_ahead",
         "n_generated",
         "n_held",
         "n_shared",
@@ -60,6 +72,11 @@ class Unit:
         self.n_shared = 0
         self.seq_id = -1
         self.n_generated = 0
+        self.n_ahead = 0
+        self.may_draft = job.request.options.sampling.seed is None
+        self.draft_kind = 0
+        self.draft_hits = self.draft_trials = 0.0
+        self.draft_state: object = None
         self.state = UnitState.QUEUED if index == 0 else UnitState.FORKING
         self.text_out = TextOut(job.request.options.stop)
         self.reason: FinishReason | None = None
@@ -86,6 +103,8 @@ class Job:
         "layout",
         "max_tokens",
         "n_cached",
+        "n_draft_accepted",
+        "n_drafted",
         "n_open",
         "position_told",
         "request",
@@ -104,6 +123,7 @@ class Job:
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None
         self.n_cached = 0
+        self.n_drafted = self.n_draft_accepted = 0
         self.position_told = 0
         self.units = [Unit(self, index, sampler) for index, sampler in enumerate(samplers)]
         self.n_open = len(self.units)
@@ -140,4 +160,6 @@ class Job:
             generation_s=generation_s,
             prompt_tps=n_read / prompt_s if prompt_s > 0 and was_read else 0.0,
             generation_tps=n_between / generation_s if generation_s > 0 else 0.0,
+            draft_tokens=self.n_drafted,
+            draft_accepted=self.n_draft_accepted,
         )

@@ -1,8 +1,8 @@
 """A model for the scheduler's tests: deterministic, and as strict as llama.cpp.
 
 It stands where llama.cpp stands (`KvMemory` and a decode) and checks what llama.cpp checks or silently relies on:
-positions of a sequence are contiguous, sequence ids in range, batch size kept, at most one row with logits a
-sequence, never more of them than the context was made for, cells never more than there are, copies only into empty
+positions of a sequence are contiguous, sequence ids in range, batch size kept, one row with logits a sequence and one
+for each drafted token, never more of them than the context was made for, cells never more than there are, copies only into empty
 sequences, and nothing cut out of a memory that cannot be cut. The "logits" of a row are the tokens its sequence
 holds up to there, so a test sees exactly what the model would have seen.
 """
@@ -31,6 +31,8 @@ class FakeMemory:
     n_seq_max: int = 4
     n_cells: int = 10_000
     refuses_cuts: bool = False
+    n_rollback: int = 0
+    """So many of the last tokens can be forgotten even where nothing else can be cut."""
     state_bytes_per_token: int = 1
     held: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     positions: dict[int, list[int]] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class FakeMemory:
         start = sum(1 for position in positions if position < p0)
         if start >= len(row):
             return True
-        if self.kind == "points" or self.refuses_cuts:
+        if (self.kind == "points" and len(row) - start > self.n_rollback) or self.refuses_cuts:
             return False
         del row[start:]
         del positions[start:]
@@ -149,7 +151,11 @@ class FakeBackend:
         _rule(0 < len(rows) <= self.n_batch, f"{len(rows)} rows in a batch of {self.n_batch}")
         _rule(len(plan.output_rows) <= self.n_outputs_max, f"{len(plan.output_rows)} outputs")
         _rule(plan.output_rows == sorted(set(plan.output_rows)), "output rows out of order")
-        wanted_by = [plan.seq_ids[row] for row in plan.output_rows]
+        _rule(plan.output_rows[: plan.n_decode] == list(range(plan.n_decode)), "a row that generates without logits")
+        drafted = plan.n_decode - plan.n_generating
+        _rule(sum(count - 1 for _unit, count in plan.chunks[: plan.n_generating]) == drafted, "drafts miscounted")
+        wanted_by = [unit.seq_id for unit, _count in plan.chunks[: plan.n_generating]]
+        wanted_by += [plan.seq_ids[row] for row in plan.output_rows[plan.n_decode :]]
         _rule(len(wanted_by) == len(set(wanted_by)), "two outputs of one sequence")
         _rule(sum(count for _unit, count in plan.chunks) == len(rows), "chunks and rows differ")
         _rule(all(count > 0 for _unit, count in plan.chunks), "an empty chunk")

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from runtime.options import GenerateOptions
 from runtime.scheduler.media import MediaSpan
-from runtime.scheduler.plan import BatchPlan, BatchResult
+from runtime.scheduler.plan import NOT_SAMPLED, BatchPlan, BatchResult
 from runtime.scheduler.scheduler import Limits, Scheduler
+from runtime.scheduler.speculation import Speculation, Wish
 from runtime.scheduler.statestore import StateStore
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting
+from runtime.scheduler.unit import Unit
 from tests.fakes.fake_backend import FakeBackend, FakeMemory
 
 EOG = 0
@@ -42,6 +44,35 @@ def alone(prompt: Sequence[int], n_tokens: int, choice: int = 0, *, n_ctx: int =
     return text
 
 
+class ScriptedDrafter:
+    """Guesses as its script says, one entry a guess: so many right tokens, and then these."""
+
+    token_s = 0.0
+
+    def __init__(self, script: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        self._script = list(script)
+        self._at = 0
+        self.n_asked = 0
+
+    def look(self, unit: Unit) -> int:
+        return len(unit.tokens) % 2
+
+    def draft(self, wishes: Sequence[Wish]) -> None:
+        for wish in wishes:
+            self.n_asked += 1
+            n_right, rest = self._script[self._at % len(self._script)]
+            self._at += 1
+            tokens = list(wish.unit.tokens)
+            for _ in range(n_right):
+                tokens.append(next_token(tokens, choice_of(wish.unit)))
+            wish.tokens = tokens[len(wish.unit.tokens) :] + list(rest)
+
+
+def choice_of(unit: Unit) -> int:
+    assert isinstance(unit.sampler, int)
+    return unit.sampler
+
+
 class Rig:
     """Steps a scheduler and collects what it says."""
 
@@ -58,20 +89,29 @@ class Rig:
         host_cache_bytes: int = 0,
         place_shows: bool = False,
         store: StateStore | None = None,
+        drafter: ScriptedDrafter | None = None,
+        n_draft_max: int = 4,
+        n_draft_rows: int = 8,
+        decode_s: float = 0.5,
     ) -> None:
         self.memory = kind or FakeMemory()
         self.memory.n_seq_max = n_seq_max
         self.memory.n_cells = n_cells
-        self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_seq_max, n_ubatch=n_ubatch)
-        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_seq_max, place_shows)
+        n_outputs_max = n_seq_max + (n_draft_rows if drafter else 0)
+        self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_outputs_max, n_ubatch=n_ubatch)
+        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_outputs_max, place_shows)
+        eog_ids = frozenset({EOG})
+        speculation = drafter and Speculation(drafter, n_draft_max=n_draft_max, n_vocab=N_VOCAB, eog_ids=eog_ids)
         self.scheduler = Scheduler(
             self.memory,
             self.limits,
             piece=piece,
-            eog_ids=frozenset({EOG}),
+            eog_ids=eog_ids,
             host_cache_bytes=host_cache_bytes,
             store=store,
+            speculation=speculation,
         )
+        self.decode_s = decode_s
         self.now_s = 0.0
         self.outputs: list[EngineOutput] = []
         self.texts: dict[tuple[str, int], str] = defaultdict(str)
@@ -96,12 +136,15 @@ class Rig:
             self.rows_by_request[unit.job.request.request_id] += count if code == 0 else 0
         tokens: list[int] = []
         if code == 0:
-            for row, unit in plan.samples:
-                choice = unit.sampler
-                assert isinstance(choice, int)
-                tokens.append(next_token(self.backend.seen[row], choice))
+            last: Unit | None = None
+            for index, (row, unit) in enumerate(plan.samples):
+                if index < plan.n_decode and unit is last and tokens[-1] != plan.tokens[index]:
+                    tokens.append(NOT_SAMPLED)
+                else:
+                    tokens.append(next_token(self.backend.seen[row], choice_of(unit)))
+                last = unit
         self.now_s += 1.0
-        self.scheduler.apply(plan, BatchResult(code, tokens, [], 0.5), self.now_s)
+        self.scheduler.apply(plan, BatchResult(code, tokens, [], self.decode_s), self.now_s)
         self.collect()
 
     def collect(self) -> None:

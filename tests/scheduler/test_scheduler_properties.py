@@ -7,12 +7,17 @@ from hypothesis import strategies as st
 
 from runtime.scheduler.types import Done
 from tests.fakes.fake_backend import FakeMemory
-from tests.fakes.scheduler_rig import Rig, alone
+from tests.fakes.scheduler_rig import EOG, N_VOCAB, Rig, ScriptedDrafter, alone
 
 Kinds = st.sampled_from(["shared", "sequence", "points"])
 # Few tokens and common beginnings, so that prefixes are shared often.
 Prompts = st.tuples(st.integers(0, 3), st.lists(st.integers(1, 3), min_size=1, max_size=12)).map(
     lambda drawn: (*((drawn[0],) * 9 if drawn[0] else ()), *drawn[1])
+)
+
+# So many tokens as the model will write, and then any, or none, also such as end an answer or do not exist.
+Guesses = st.tuples(
+    st.integers(0, 6), st.lists(st.sampled_from([1, 2, EOG, -1, N_VOCAB, N_VOCAB - 1]), max_size=3).map(tuple)
 )
 
 
@@ -30,6 +35,7 @@ Prompts = st.tuples(st.integers(0, 3), st.lists(st.integers(1, 3), min_size=1, m
     n_cells=st.integers(60, 120),
     host_cache_bytes=st.sampled_from([0, 300, 100_000]),
     codes=st.lists(st.sampled_from([0, 0, 0, 2]), max_size=12),
+    script=st.lists(Guesses, max_size=6),
 )
 def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     kind: Literal["shared", "sequence", "points"],
@@ -40,9 +46,11 @@ def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     n_cells: int,
     host_cache_bytes: int,
     codes: list[int],
+    script: list[tuple[int, tuple[int, ...]]],
 ) -> None:
     rig = Rig(
-        kind=FakeMemory(kind=kind, refuses_cuts=refuses),
+        kind=FakeMemory(kind=kind, refuses_cuts=refuses, n_rollback=4),
+        drafter=ScriptedDrafter(script) if script else None,
         n_ctx=40,
         n_cells=n_cells,
         n_parallel=n_parallel,
