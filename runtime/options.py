@@ -34,6 +34,7 @@ RequestLogging = Literal["off", "metadata", "text"]
 ContextPolicy = Literal["stop", "drop_oldest"]
 RopeScalingType = Literal["auto", "none", "linear", "yarn"]
 Pooling = Literal["auto", "mean", "cls", "last", "rank"]
+SpeculationMode = Literal["auto", "off", "lookup", "draft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,25 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     ] = "auto"
     draft_model: Annotated[str, Meta(max_length=4096)] = ""
     """Id or path of a small model of the same family that guesses ahead; empty is none."""
+    speculation: Annotated[
+        SpeculationMode,
+        _meta(
+            "Speculative decoding",
+            "Who guesses ahead: 'draft' is the draft model, 'lookup' what the conversation said before.",
+        ),
+    ] = "auto"
+    n_draft_max: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | None,
+        _meta("Longest draft", "Most tokens guessed at once; fewer where they do not pay.", "tokens"),
+    ] = None
+    draft_p_min: Annotated[
+        float, _meta("Least draft probability", "The draft model stops at a token it is less sure of.", ge=0, le=1)
+    ] = 0.0
+
+    @property
+    def wants_draft(self) -> bool:
+        """Whether the draft model is to be loaded beside the model."""
+        return bool(self.draft_model) and self.speculation in ("auto", "draft")
 
 
 class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ Decisions held here:
   each further one; when it runs short the scheduler evicts, then preempts, and no text is lost.
 * Full-size sliding-window caches and one output row for each token are the bindings' defaults; neither is kept.
   `n_outputs_max` is the number of sequences (the context makes that many rows at once when it is created), and the
-  scheduler asks for at most one row a sequence.
+  scheduler asks for at most one row a sequence; where tokens are guessed ahead, for `MAX_DRAFT_ROWS` more at most.
 * More sequences than parallel slots are made where a sequence costs only its output row, so that idle
   conversations stay in memory while others generate.
 * Flash attention is llama.cpp's own choice where a GPU computes. On a processor alone it is off while the scores it
@@ -22,11 +22,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
+
 from runtime.errors import BadRequest, NotEnoughMemory
 from runtime.fit.context_memory import context_bytes, is_quantized, padded
 from runtime.fit.rope import rope_of
 from runtime.gguf.architecture import ModelShape
-from runtime.messages.load import ResolvedLoad, TensorOverride
+from runtime.messages.load import ResolvedLoad, Speculator, TensorOverride
 from runtime.options import FlashAttention, LoadOptions
 from runtime.units import format_bytes
 
@@ -50,6 +52,11 @@ SCORES_BYTES = 128 * 1024 * 1024
 """Scores of one layer of attention that are not worth a smaller micro-batch."""
 LEAST_N_UBATCH = 128
 _POOLING_CLS, _POOLING_LAST, _POOLING_RANK = 2, 3, 4  # enum llama_pooling_type (llama.h)
+N_DRAFT_MAX: dict[Speculator, int] = {"off": 0, "lookup": 8, "draft": 4}
+"""Longest guesses: a repeated passage goes on for long, a small model soon goes another way."""
+MAX_DRAFT_ROWS = 32
+"""Rows of guesses in one step, over all conversations: each takes memory for its logits, and a step of many
+conversations is wide already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,8 @@ def resolve(
     """
     if options.flash_attn == "off" and is_quantized(options.type_v):
         raise BadRequest(f"A V cache of type {options.type_v} needs flash attention.", param="type_v")
+    speculation = speculator(shape, options)
+    n_draft_max = (options.n_draft_max or N_DRAFT_MAX[speculation]) if speculation != "off" else 0
     n_parallel = options.n_parallel or DEFAULT_N_PARALLEL
     has_points = shape.is_recurrent or shape.is_hybrid or shape.n_swa > 0
     idle = 0 if has_points else min(n_parallel, MAX_IDLE_SEQUENCES)
@@ -121,6 +130,7 @@ def resolve(
         left_bytes = free_bytes - _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch)
         if found := _n_ubatch_without_flash(shape, options, n_cells, n_ubatch, left_bytes):
             flash_attn, n_ubatch = "off", found
+    draft_rows = min(n_parallel * n_draft_max, MAX_DRAFT_ROWS)
     return ResolvedLoad(
         n_ctx=n_ctx,
         n_parallel=n_parallel,
@@ -130,7 +140,7 @@ def resolve(
         n_ubatch=n_ubatch,
         n_threads=options.n_threads or max(1, n_cores),
         n_gpu_layers=min(placement.n_gpu_layers, shape.n_layer + 1),
-        n_outputs_max=n_seq_max if shape.has_memory else 0,
+        n_outputs_max=max(n_seq_max, min(n_parallel + draft_rows, n_batch)) if shape.has_memory else 0,
         type_k=options.type_k,
         type_v=options.type_v,
         flash_attn=flash_attn,
@@ -146,6 +156,8 @@ def resolve(
         n_cpu_moe=placement.n_cpu_moe,
         pooling=_pooling(shape, options),
         rope=rope_of(shape, options, n_ctx),
+        speculation=speculation,
+        n_draft_max=n_draft_max,
     )
 
 
@@ -157,6 +169,60 @@ def _pooling(shape: ModelShape, options: LoadOptions) -> Literal["mean", "cls", 
     if shape.pooling_type == _POOLING_RANK and shape.has_classifier:
         return "rank"
     return "cls" if shape.pooling_type == _POOLING_CLS else "last" if shape.pooling_type == _POOLING_LAST else "mean"
+
+
+def can_roll_back(shape: ModelShape) -> bool:
+    """Whether the last tokens can be taken out of the model's memory again, which wrong guesses need.
+
+    A recurrent state has gone on; windows of attention keep what they need for it (llama-kv-cache.cpp reuses only
+    cells that are outside the window of the next position already).
+    """
+    return shape.has_memory and not shape.is_recurrent and not shape.is_hybrid
+
+
+def speculator(shape: ModelShape, options: LoadOptions) -> Speculator:
+    """Who guesses ahead for this model.
+
+    Raises:
+        BadRequest: a draft is asked for without a draft model.
+    """
+    if options.speculation == "draft" and not options.draft_model:
+        raise BadRequest(
+            "Speculative decoding by a draft needs a draft model.", hint="Name a draft model.", param="draft_model"
+        )
+    if not can_roll_back(shape) or options.speculation == "off":
+        return "off"
+    if options.wants_draft:
+        return "draft"
+    return "lookup" if options.speculation == "lookup" else "off"
+
+
+def resolve_draft(
+    shape: ModelShape, options: LoadOptions, model: ResolvedLoad, *, n_cores: int, placement: Placement = CPU_ONLY
+) -> ResolvedLoad:
+    """The load of a draft model beside a model: it has the same conversations, of the same length.
+
+    Args:
+        shape: the draft model.
+        options: what was asked for the model.
+        model: the model's own load.
+        n_cores: physical cores.
+        placement: where the draft model goes.
+    """
+    asked = LoadOptions(
+        n_ctx=model.n_ctx,
+        n_parallel=model.n_parallel,
+        n_threads=options.n_threads,
+        type_k=options.type_k,
+        type_v=options.type_v,
+        flash_attn=options.flash_attn,
+        use_mmap=options.use_mmap,
+        speculation="off",
+    )
+    resolved = resolve(shape, asked, n_cores=n_cores, free_bytes=2**62, placement=placement)
+    if not placement.n_gpu_layers:
+        resolved = replace(resolved, flash_attn=model.flash_attn)
+    return replace(resolved, n_cells=model.n_cells, n_seq_max=model.n_seq_max, n_outputs_max=model.n_seq_max)
 
 
 def scores_bytes(shape: ModelShape, n_cells: int, n_ubatch: int) -> int:

@@ -16,10 +16,8 @@ from runtime.fit.context_memory import padded
 from runtime.fit.figures import Figures, combined
 from runtime.fit.inputs import PlanInputs
 from runtime.fit.placement import Room, pack, pack_even, units_on
-from runtime.gguf.architecture import ModelShape
 from runtime.messages.fit import SpeedRange, SpeedSample
 from runtime.messages.load import DeviceMemory, ResolvedLoad
-from runtime.options import LoadOptions
 
 DRAFT_SHARE = 0.5
 """A draft model goes to the first GPU unless it takes more than this of what is usable there."""
@@ -193,38 +191,21 @@ class Layouts:
     def draft(self, devices: Sequence[Budget], model: ResolvedLoad) -> ResolvedLoad | None:
         """The draft model whole on the first device, or on the processor; None without one."""
         shape = self._inputs.draft
-        if shape is None:
+        if shape is None or model.speculation != "draft":
             return None
-        asked = self._options
-        options = LoadOptions(
-            n_ctx=model.n_ctx,
-            n_parallel=model.n_parallel,
-            n_threads=asked.n_threads,
-            type_k=asked.type_k,
-            type_v=asked.type_v,
-            flash_attn=asked.flash_attn,
-            use_mmap=asked.use_mmap,
-        )
+        n_cores = self._inputs.machine.n_cores
         for budget in devices[:1]:
             placement = defaults.Placement(
                 n_gpu_layers=shape.n_layer + 1,
                 devices=(budget.name,),
                 nodes=(budget.device.node,) if budget.device.node else (),
             )
-            resolved = self._draft_load(shape, options, placement, model)
+            resolved = defaults.resolve_draft(shape, self._options, model, n_cores=n_cores, placement=placement)
             on_device = self._figures.measured("draft", resolved).memory
             taken = sum(entry.total_bytes for entry in on_device if entry.device == budget.name)
             if taken <= DRAFT_SHARE * budget.usable_bytes:
                 return resolved
-        return replace(self._draft_load(shape, options, defaults.CPU_ONLY, model), flash_attn=model.flash_attn)
-
-    def _draft_load(
-        self, shape: ModelShape, options: LoadOptions, placement: defaults.Placement, model: ResolvedLoad
-    ) -> ResolvedLoad:
-        resolved = defaults.resolve(
-            shape, options, n_cores=self._inputs.machine.n_cores, free_bytes=PLENTY, placement=placement
-        )
-        return replace(resolved, n_cells=model.n_cells, n_seq_max=model.n_seq_max, n_outputs_max=model.n_outputs_max)
+        return defaults.resolve_draft(shape, self._options, model, n_cores=n_cores)
 
     # --- judging ---
 

@@ -99,6 +99,8 @@ class ModelSlot:
         self._is_ending = False
         self.plan: MemoryPlan | None = None
         """What the load follows; set before the worker starts."""
+        self.draft_path = ""
+        """File of the draft model; set before the worker starts, empty without one."""
         self.on_demand = on_demand
         self.admission = Admission(options.max_waiting)
         """Where requests wait for their turn."""
@@ -290,12 +292,7 @@ class ModelSlot:
     async def _run_worker(self) -> Failure:
         session = WorkerSession(
             self.model.id,
-            Load(
-                self.model.path,
-                self.options,
-                self.plan.resolved if self.plan is not None else None,
-                self._states_folder,
-            ),
+            self._order(),
             gate=self._gate,
             command=self._command,
             patience=self._policy.patience,
@@ -313,6 +310,14 @@ class ModelSlot:
         finally:
             self._session = None
             self.admission.pause()
+
+    def _order(self) -> Load:
+        plan = self.plan
+        if plan is None:
+            return Load(self.model.path, self.options, None, self._states_folder, self.draft_path)
+        return Load(
+            self.model.path, self.options, plan.resolved, self._states_folder, self.draft_path, plan.draft
+        )
 
     async def _recover(self, death: Failure) -> bool:
         died_at = time.monotonic()

@@ -209,7 +209,7 @@ class PlannerService:
         return msgspec.structs.replace(made, made_s=now())
 
     async def _draft(self, options: LoadOptions) -> Subject | None:
-        if not options.draft_model:
+        if not options.wants_draft:
             return None
         return await self._subjects.installed(await asyncio.to_thread(self._find, options.draft_model))
 

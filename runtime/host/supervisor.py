@@ -358,6 +358,8 @@ class Supervisor:
         """
         slot.tell_stage("planning")
         try:
+            if slot.options.wants_draft:
+                slot.draft_path = (await self._draft_of(slot)).path
             async with self._choosing:
                 going = await self._choose(slot, others, replace=replace)
         except RuntimeFault:
@@ -374,6 +376,18 @@ class Supervisor:
         if going and time.monotonic() - began_at > REPLAN_AFTER_S:
             async with self._choosing:
                 await self._choose(slot, [], replace=False)
+
+    async def _draft_of(self, slot: ModelSlot) -> InstalledModel:
+        name = slot.options.draft_model
+        try:
+            return await asyncio.to_thread(self._catalogue.resolve, name)
+        except RuntimeFault as error:
+            raise ModelNotFound(
+                f"The draft model {name!r} of {slot.model.name} is not installed.",
+                hint="Choose another draft model, or none.",
+                model=name,
+                param="draft_model",
+            ) from error
 
     async def _choose(self, slot: ModelSlot, others: list[ModelSlot], *, replace: bool) -> tuple[ModelSlot, ...]:
         free = [other for other in others if not other.is_doomed]

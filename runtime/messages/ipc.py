@@ -33,13 +33,16 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     """Load this file; the only message that may follow `Hello`.
 
     `resolved` is the plan to follow; without one the worker works it out by `runtime.fit.defaults`. `states_folder`
-    is where prompts are stored across restarts; empty stores none.
+    is where prompts are stored across restarts; empty stores none. `draft_path`
+    is the file of the draft model, empty without one, and `draft` its plan.
     """
 
     path: str
     options: LoadOptions = LoadOptions()
     resolved: ResolvedLoad | None = None
     states_folder: str = ""
+    draft_path: str = ""
+    draft: ResolvedLoad | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -13,6 +13,9 @@ from runtime.options import FlashAttention, KvType, RopeScalingType
 DeviceKind = Literal["cpu", "gpu", "igpu", "accelerator", "node"]
 """`igpu`: works in system memory; `node`: memory of another machine, lent by `deskside node`."""
 
+Speculator = Literal["off", "lookup", "draft"]
+"""Who guesses how an answer goes on: nobody, the text so far, or a draft model."""
+
 
 class ComputeDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device llama.cpp can compute on. `name` is llama.cpp's own (`CPU`, `CUDA0`, `RPC0[10.0.0.5:50052]`).
@@ -65,6 +68,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         nodes: addresses (`host:port`) to register before the load, in the order that names their devices.
         pooling: how a text's tokens become one vector; `rank` makes scores with the model's classifier instead.
         rope: how positions are told; the default is what the file says.
+        speculation: who guesses ahead; `n_draft_max` is the longest guess, in tokens.
         n_cpu_moe: of the first so many layers, the experts stay in system memory (told for people; it is carried out
             by `overrides`).
     """
@@ -93,6 +97,8 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     n_cpu_moe: int = 0
     pooling: Literal["mean", "cls", "last", "rank"] = "mean"
     rope: RopeScaling = RopeScaling()
+    speculation: Speculator = "off"
+    n_draft_max: int = 0
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -131,5 +131,7 @@ class EngineFigures:
     busy_s: float = 0.0
     generated_tokens: int = 0
     prompt_tokens: int = 0
+    draft_tokens: int = 0
+    draft_accepted: int = 0
     last_step_at: float = 0.0
     step_limit_s: float = field(default=30.0)

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault
 from runtime.messages.shared import PositionLogprobs
-from runtime.scheduler.plan import NO_TOKEN, BatchPlan, BatchResult
+from runtime.scheduler.plan import NO_TOKEN, NOT_SAMPLED, BatchPlan, BatchResult
 from runtime.scheduler.scheduler import Limits, Scheduler
 from runtime.scheduler.types import Done, Ended, EngineFigures, EngineOutput, EngineRequest
 from runtime.scheduler.unit import Job
@@ -22,6 +22,7 @@ from runtime.worker.backend import LlamaBackend
 from runtime.worker.load import LlamaModel
 from runtime.worker.pooled_lane import PooledBatch, PooledLane
 from runtime.worker.sampler import Sampler, SamplerFactory
+from runtime.worker.speculation import make_speculation
 from runtime.worker.state_disk import StateDisk
 
 IDLE_TICK_S = 1.0
@@ -69,6 +70,7 @@ class Engine:
         self._on_outputs = on_outputs
         self._backend = LlamaBackend(model)
         self._backend.clear()  # the books begin empty
+        self._speculation, self._draft_model = make_speculation(model)
         self._scheduler = Scheduler(
             self._backend,
             Limits(
@@ -85,6 +87,7 @@ class Engine:
             eog_ids=model.vocab.eog_ids,
             host_cache_bytes=model.options.host_cache_bytes,
             store=store,
+            speculation=self._speculation,
         )
         self._store = store
         if store is not None:
@@ -285,6 +288,8 @@ class Engine:
     def _generate_step(self, started_s: float) -> None:
         scheduler, backend, figures = self._scheduler, self._backend, self.figures
         plan = scheduler.plan(started_s)
+        if self._draft_model is not None:
+            figures.decode_s += self._draft_model.take_decode_s()
         if plan is None:
             if scheduler.is_fetching:
                 self._wait_for_state()
@@ -308,6 +313,11 @@ class Engine:
         if code == 0:
             tokens, logprobs, faults = self._sample(plan)
             figures.generated_tokens += len(tokens)
+            if plan.n_drafted:
+                n_wrong = tokens.count(NOT_SAMPLED)
+                figures.generated_tokens -= n_wrong
+                figures.draft_tokens += plan.n_drafted
+                figures.draft_accepted += plan.n_drafted - n_wrong
             figures.prompt_tokens += len(plan.tokens) - plan.n_decode
             scheduler.apply(plan, BatchResult(0, tokens, logprobs, after_s - before_s, faults), after_s)
         else:
@@ -316,12 +326,21 @@ class Engine:
     def _sample(self, plan: BatchPlan) -> tuple[list[int], list[PositionLogprobs | None], dict[int, RuntimeFault]]:
         rows = self._backend.logits
         samples = cast("list[tuple[int, _Choosing]]", plan.samples)
-        if len(samples) > 1 or rows.prepared:
-            rows.prepare([(row, k) for row, unit in samples if (k := unit.sampler.prepared_k)])
+        n_rows = plan.n_decode if plan.n_drafted else 0  # rows among which there are drafts
+        if (len(samples) > 1 and not n_rows) or rows.prepared:
+            # Behind a wrong guess nothing is sampled, so rows of drafts are not prepared together.
+            rows.prepare([] if n_rows else [(row, k) for row, unit in samples if (k := unit.sampler.prepared_k)])
         tokens: list[int] = []
         logprobs: list[PositionLogprobs | None] = []
         faults: dict[int, RuntimeFault] = {}
+        wrong: _Choosing | None = None
         for row, unit in samples:
+            # A row of a draft counts if what was sampled before it is what had been guessed.
+            is_ahead = 0 < row < n_rows and samples[row - 1][1] is unit
+            if is_ahead and (unit is wrong or tokens[-1] != plan.tokens[row]):
+                wrong = unit
+                tokens.append(NOT_SAMPLED)
+                continue
             try:
                 token = unit.sampler.pick(rows, row)
             except RuntimeFault as error:
@@ -329,7 +348,7 @@ class Engine:
                 token = NO_TOKEN
             tokens.append(token)
             options = unit.job.request.options
-            if options.logprobs and token != NO_TOKEN:
+            if options.logprobs and token >= 0:
                 while len(logprobs) < len(tokens) - 1:
                     logprobs.append(None)
                 logprobs.append(rows.log_probabilities(row, token, options.top_logprobs, self._model.vocab))

@@ -69,6 +69,8 @@ class LlamaModel:
         options: the load options it was asked to load with.
         memory_kind: how its memory can be reused.
         has_memory: False for encoders, which only embed.
+        can_roll_back: whether the last tokens can be taken out of its memory again.
+        draft: the draft model beside it (`runtime.worker.speculation`), which it owns.
         model: the `llama_model` pointer.
         context: the `llama_context` pointer.
         abort: makes a running decode end; lives as long as the context that reads it.
@@ -84,11 +86,16 @@ class LlamaModel:
         self.options = LoadOptions()
         self.memory_kind: MemoryKind = "shared"
         self.has_memory = True
+        self.can_roll_back = True
+        self.draft: LlamaModel | None = None
         self.abort = native.AbortFlag()
         native.set_abort_callback(context, native.flag_reader(), self.abort.address)
 
     def close(self) -> None:
-        """Free the context and the model. No engine may run on it any more; closing twice is harmless."""
+        """Free the context, the model and its draft model. No engine may run on it any more; twice is harmless."""
+        if self.draft is not None:
+            self.draft.close()
+            self.draft = None
         if self.context:
             native.free(self.context)
             self.context = 0
@@ -301,6 +308,7 @@ def _make_context(
     loaded.options = options
     loaded.memory_kind = _memory_kind(model)
     loaded.has_memory = not resolved.embeddings and bool(native.get_memory(context))
+    loaded.can_roll_back = defaults.can_roll_back(shape)
     return loaded, shape
 
 
@@ -379,8 +387,10 @@ def _facts(loaded: LlamaModel, path: Path, measured: Measured, *, load_s: float)
         "n_threads": resolved.n_threads,
         "n_cpu_moe": resolved.n_cpu_moe,
         "flash_attn": resolved.flash_attn,
+        "n_draft_max": resolved.n_draft_max,
     }
     automatic = {name: value for name, value in chosen.items() if getattr(options, name) in (None, "auto")}
+    automatic["speculation"] = resolved.speculation  # also where a kind that was asked for is not possible
     automatic["kv_cells"] = int(native.n_ctx(loaded.context))
     return ModelFacts(
         name=metadata.get("general.name") or path.stem,

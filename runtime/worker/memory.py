@@ -72,7 +72,12 @@ def measure(
             elsewhere = sum(size for name, size in parts.weights.items() if name != CPU)
             is_copied = _has_other_order((use.buffer_type for use in buffers), names)
             parts.weights[CPU] = _all_weights(shape, layers, is_copied=is_copied) - elsewhere
-    parts.output = _by_device(log.sizes("output"), names)
+    # Printed when the context is made, with a row for each sequence; it grows with the first step that has more.
+    n_rows = max(resolved.n_outputs_max, resolved.n_seq_max)
+    parts.output = {
+        name: size_bytes * n_rows // resolved.n_seq_max
+        for name, size_bytes in _by_device(log.sizes("output"), names).items()
+    }
     every = (parts.weights, parts.context, parts.compute, parts.output)
     used = [name for name in resolved.devices if any(part.get(name) for part in every)]
     n_layer_on: dict[str, int] = {}

@@ -41,6 +41,7 @@ from runtime.worker.health import HealthReporter
 from runtime.worker.language import HeaderWords, Language, read_header_words
 from runtime.worker.load import LlamaModel, load_model
 from runtime.worker.outbox import Outbox
+from runtime.worker.speculation import load_draft
 from runtime.worker.state_disk import StateDisk, start_states
 from runtime.worker.state_key import state_key
 
@@ -154,6 +155,8 @@ class WorkerProcess:
             with ThreadPoolExecutor(1, "header") as pool:
                 words = pool.submit(_prepare, path, header.chat_template)
                 model = load_model(path, order.options, self._on_progress, order.resolved)
+                if order.draft_path:
+                    load_draft(model, Path(order.draft_path), order.draft, self._on_progress)
                 language = Language(model.vocab, words.result(), n_ctx=model.facts.n_ctx, clock=now_local)
         except OSError as error:
             raise StorageFault(f"{path.name} cannot be read: {error.strerror or error}.", path=str(path)) from error

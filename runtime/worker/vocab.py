@@ -66,6 +66,10 @@ class Vocab:
         """The `llama_vocab` pointer, for samplers that read the vocabulary."""
         return self._vocab
 
+    def token_text(self, token_id: int) -> str:
+        """A token as the file writes it; empty for an id outside the vocabulary."""
+        return self._text_of(token_id) if token_id < self.n_tokens else ""
+
     def _text_of(self, token_id: int) -> str:
         if token_id < 0:
             return ""

@@ -2,9 +2,9 @@
 
 It stands where llama.cpp stands (`KvMemory` and a decode) and checks what llama.cpp checks or silently relies on:
 positions of a sequence are contiguous, sequence ids in range, batch size kept, one row with logits a sequence and one
-for each drafted token, never more of them than the context was made for, cells never more than there are, copies only into empty
-sequences, and nothing cut out of a memory that cannot be cut. The "logits" of a row are the tokens its sequence
-holds up to there, so a test sees exactly what the model would have seen.
+for each drafted token, never more of them than the context was made for, cells never more than there are, copies only
+into empty sequences, and nothing cut out of a memory that cannot be cut. The "logits" of a row are the tokens its
+sequence holds up to there, so a test sees exactly what the model would have seen.
 """
 
 from dataclasses import dataclass, field

@@ -101,7 +101,9 @@ class Rig:
         self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_outputs_max, n_ubatch=n_ubatch)
         self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_outputs_max, place_shows)
         eog_ids = frozenset({EOG})
-        speculation = drafter and Speculation(drafter, n_draft_max=n_draft_max, n_vocab=N_VOCAB, eog_ids=eog_ids)
+        speculation = None
+        if drafter is not None:
+            speculation = Speculation(drafter, n_draft_max=n_draft_max, n_vocab=N_VOCAB, eog_ids=eog_ids)
         self.scheduler = Scheduler(
             self.memory,
             self.limits,

@@ -25,7 +25,7 @@ class RopeMetadata:
     orig_ctx: int
 
 
-def _writer(path: Path, architecture: str, n_ctx_train: int = 4096) -> gguf.GGUFWriter:
+def _writer(path: Path, architecture: str, n_ctx_train: int = 4096, extra_tokens: int = 0) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(f"tiny {architecture}")
     writer.add_context_length(n_ctx_train)
@@ -33,10 +33,11 @@ def _writer(path: Path, architecture: str, n_ctx_train: int = 4096) -> gguf.GGUF
     writer.add_block_count(_N_LAYER)
     tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % byte for byte in range(256))]
     tokens += [bytes([32 + index]) for index in range(N_VOCAB - len(tokens))]
-    kinds = [2, 3, 3, *[6] * 256, *[1] * (N_VOCAB - 259)]  # unknown, control, byte, normal (gguf.TokenType)
+    tokens += [b"word%d" % index for index in range(extra_tokens)]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 259)]  # unknown, control, byte, normal (gguf.TokenType)
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * N_VOCAB)
+    writer.add_token_scores([0.0] * len(tokens))
     writer.add_token_types(kinds)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
@@ -66,10 +67,12 @@ def write_transformer(
     seed: int = 1,
     n_ctx_train: int = 4096,
     rope: RopeMetadata | None = None,
+    extra_tokens: int = 0,
 ) -> Path:
     """A llama, or with `architecture="gemma3"` a model whose even layers see a sliding window."""
     n_head, n_head_kv, head = 4, 2, 16
-    writer = _writer(path, architecture, n_ctx_train)
+    writer = _writer(path, architecture, n_ctx_train, extra_tokens)
+    n_vocab = N_VOCAB + extra_tokens
     if rope is not None:
         writer.add_rope_scaling_type(rope.scaling_type)
         writer.add_rope_scaling_factor(rope.factor)
@@ -85,9 +88,9 @@ def write_transformer(
         writer.add_sliding_window(sliding_window)
     # Tied to the output, large embeddings would only ever repeat the last token.
     new = _random(seed, 0.15 if architecture == "llama" else 0.4)
-    tensors = {"token_embd.weight": new(N_VOCAB, N_EMBD), "output_norm.weight": np.ones(N_EMBD)}
+    tensors = {"token_embd.weight": new(n_vocab, N_EMBD), "output_norm.weight": np.ones(N_EMBD)}
     if architecture == "llama":
-        tensors["output.weight"] = new(N_VOCAB, N_EMBD) * 4
+        tensors["output.weight"] = new(n_vocab, N_EMBD) * 4
     for layer in range(_N_LAYER):
         tensors |= {
             f"blk.{layer}.{name}.weight": values

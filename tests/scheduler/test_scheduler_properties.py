@@ -34,8 +34,9 @@ Guesses = st.tuples(
     n_parallel=st.integers(1, 3),
     n_cells=st.integers(60, 120),
     host_cache_bytes=st.sampled_from([0, 300, 100_000]),
-    codes=st.lists(st.sampled_from([0, 0, 0, 2]), max_size=12),
-    script=st.lists(Guesses, max_size=6),
+    codes_and_guesses=st.tuples(
+        st.lists(st.sampled_from([0, 0, 0, 2]), max_size=12), st.lists(Guesses, max_size=6)
+    ),
 )
 def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     kind: Literal["shared", "sequence", "points"],
@@ -45,9 +46,9 @@ def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     n_parallel: int,
     n_cells: int,
     host_cache_bytes: int,
-    codes: list[int],
-    script: list[tuple[int, tuple[int, ...]]],
+    codes_and_guesses: tuple[list[int], list[tuple[int, tuple[int, ...]]]],
 ) -> None:
+    codes, script = codes_and_guesses
     rig = Rig(
         kind=FakeMemory(kind=kind, refuses_cuts=refuses, n_rollback=4),
         drafter=ScriptedDrafter(script) if script else None,
