@@ -8,11 +8,11 @@ returned 0 (or 2, after asking the memory what it holds).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs
 from runtime.scheduler.hostcache import SavedState
+from runtime.scheduler.limits import Limits
 from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
@@ -33,32 +33,6 @@ SHARED_WAIT_TOKENS = 64
 """A request waits for a prompt being read right now if it shares at least this much more with it."""
 BROKEN_WINDOW_S = 60.0
 """Two compute errors within this time: the process should be started anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the context was made for. All in tokens, rows or sequences.
-
-    Attributes:
-        n_ctx: most tokens of one conversation.
-        n_cells: tokens the memory holds over all sequences.
-        n_parallel: units that are read or generate at once.
-        n_seq_max: sequences; at least `n_parallel`.
-        n_batch: most rows of a decode.
-        n_ubatch: most prompt rows while anyone generates.
-        n_outputs_max: most rows with logits in a decode; llama.cpp ends the process above it.
-        place_shows: whether the last bits of a result depend on which cells a sequence has (without flash attention
-            the sums run over all cells). Then a seeded request that runs alone begins at the first one.
-    """
-
-    n_ctx: int
-    n_cells: int
-    n_parallel: int
-    n_seq_max: int
-    n_batch: int
-    n_ubatch: int
-    n_outputs_max: int
-    place_shows: bool = False
 
 
 class Scheduler:
@@ -246,11 +220,8 @@ class Scheduler:
         if self._reading or not generating:
             return None
         limits = self._limits
-        rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, self._spare_cells())
+        rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, limits.n_cells - self.kv_used)
         return speculation.drafts(generating, limits.n_ctx, rows - len(generating))
-
-    def _spare_cells(self) -> int:
-        return self._limits.n_cells - self.kv_used
 
     def _add_reading(self, plan: BatchPlan) -> None:
         room = min(self._limits.n_batch, self._row_limit) - plan.n_decode

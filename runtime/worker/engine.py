@@ -14,8 +14,9 @@ from typing import Protocol, cast
 
 from runtime.errors import BadRequest, BugFault, Busy, ContextExceeded, GenerationFailed, RuntimeFault
 from runtime.messages.shared import PositionLogprobs
+from runtime.scheduler.limits import Limits
 from runtime.scheduler.plan import NO_TOKEN, NOT_SAMPLED, BatchPlan, BatchResult
-from runtime.scheduler.scheduler import Limits, Scheduler
+from runtime.scheduler.scheduler import Scheduler
 from runtime.scheduler.types import Done, Ended, EngineFigures, EngineOutput, EngineRequest
 from runtime.scheduler.unit import Job
 from runtime.worker.backend import LlamaBackend

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from runtime.options import GenerateOptions
+from runtime.scheduler.limits import Limits
 from runtime.scheduler.media import MediaSpan
 from runtime.scheduler.plan import NOT_SAMPLED, BatchPlan, BatchResult
-from runtime.scheduler.scheduler import Limits, Scheduler
+from runtime.scheduler.scheduler import Scheduler
 from runtime.scheduler.speculation import Speculation, Wish
 from runtime.scheduler.statestore import StateStore
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PromptRead, Text, Waiting

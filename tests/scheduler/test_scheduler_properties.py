@@ -34,9 +34,7 @@ Guesses = st.tuples(
     n_parallel=st.integers(1, 3),
     n_cells=st.integers(60, 120),
     host_cache_bytes=st.sampled_from([0, 300, 100_000]),
-    codes_and_guesses=st.tuples(
-        st.lists(st.sampled_from([0, 0, 0, 2]), max_size=12), st.lists(Guesses, max_size=6)
-    ),
+    codes_and_guesses=st.tuples(st.lists(st.sampled_from([0, 0, 0, 2]), max_size=12), st.lists(Guesses, max_size=6)),
 )
 def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     kind: Literal["shared", "sequence", "points"],

@@ -1,0 +1,29 @@
+"""What a context was made for: the bounds the scheduler keeps."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the context was made for. All in tokens, rows or sequences.
+
+    Attributes:
+        n_ctx: most tokens of one conversation.
+        n_cells: tokens the memory holds over all sequences.
+        n_parallel: units that are read or generate at once.
+        n_seq_max: sequences; at least `n_parallel`.
+        n_batch: most rows of a decode.
+        n_ubatch: most prompt rows while anyone generates.
+        n_outputs_max: most rows with logits in a decode; llama.cpp ends the process above it.
+        place_shows: whether the last bits of a result depend on which cells a sequence has (without flash attention
+            the sums run over all cells). Then a seeded request that runs alone begins at the first one.
+    """
+
+    n_ctx: int
+    n_cells: int
+    n_parallel: int
+    n_seq_max: int
+    n_batch: int
+    n_ubatch: int
+    n_outputs_max: int
+    place_shows: bool = False
