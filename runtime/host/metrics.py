@@ -99,6 +99,8 @@ class Metrics:
                 ("deskside_kv_used_cells", "Cells of the KV cache in use.", engine.kv_used),
                 ("deskside_kv_cells", "Cells of the KV cache.", engine.kv_total),
                 ("deskside_generation_tokens_per_second", "Now, all requests.", engine.generation_tps),
+                ("deskside_draft_tokens", "Tokens guessed ahead since the load.", engine.draft_tokens),
+                ("deskside_draft_tokens_accepted", "Guessed tokens that were what came.", engine.draft_accepted),
                 ("deskside_decode_share", "Share of busy time inside llama_decode.", engine.decode_share),
                 ("deskside_worker_resident_bytes", "Memory of the model's process.", engine.resident_bytes),
             ):

@@ -379,6 +379,8 @@ class ModelSlot:
             resident_bytes=health.resident_bytes,
             step_age_s=round(health.step_age_s, 3),
             decode_share=round(health.decode_share, 4),
+            draft_tokens=health.draft_tokens,
+            draft_accepted=health.draft_accepted,
         )
         # At rest only the age and the resident size move: those alone are not worth an event.
         at_rest = msgspec.structs.replace(

@@ -193,10 +193,11 @@ class SpeedLog:
 
 
 def trusted(answer: Answer) -> Timings:
-    """The answer's speeds, without those that too few tokens stand behind."""
+    """The answer's speeds, without those that too few tokens stand behind, or that guesses made faster."""
     usage, timings = answer.usage, answer.timings
     read = usage.prompt_tokens - usage.cached_tokens
+    is_plain = usage.completion_tokens >= MIN_GENERATED_TOKENS and not timings.draft_tokens
     return Timings(
-        generation_tps=timings.generation_tps if usage.completion_tokens >= MIN_GENERATED_TOKENS else 0.0,
+        generation_tps=timings.generation_tps if is_plain else 0.0,
         prompt_tps=timings.prompt_tps if read >= MIN_PROMPT_TOKENS else 0.0,
     )

@@ -115,7 +115,10 @@ class InstalledModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EngineSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Live figures of a loaded model, once a second while it generates and once when it comes to rest."""
+    """Live figures of a loaded model, once a second while it generates and once when it comes to rest.
+
+    Of the `draft_tokens` guessed since it was loaded, `draft_accepted` were what came.
+    """
 
     generation_tps: float = 0.0
     prompt_tps: float = 0.0
@@ -126,6 +129,8 @@ class EngineSample(msgspec.Struct, frozen=True, omit_defaults=True):
     resident_bytes: int = 0
     step_age_s: float = 0.0
     decode_share: float = 0.0
+    draft_tokens: int = 0
+    draft_accepted: int = 0
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -72,4 +72,6 @@ class HealthReporter:
             decode_share=self._decode_share,
             generated_tokens=figures.generated_tokens,
             prompt_tokens=figures.prompt_tokens,
+            draft_tokens=figures.draft_tokens,
+            draft_accepted=figures.draft_accepted,
         )

@@ -331,20 +331,37 @@ def test_when_the_devices_cannot_be_listed_then_that_is_the_reason(planned: Plan
 
 # --- draft and projector ----------------------------------------------------------------------------------
 
+DRAFTED = LoadOptions(draft_model="llama-1b")
+
 
 def test_when_there_is_a_draft_model_then_its_memory_is_counted_and_its_load_told(
     planned: Planned, shape: Shape
 ) -> None:
     without = planned("llama-8b", CARD_8)
-    made = planned("llama-8b", CARD_8, draft=shape("llama-1b"))
+    made = planned("llama-8b", CARD_8, DRAFTED, draft=shape("llama-1b"))
     assert made.draft is not None
     assert made.draft.n_ctx == made.resolved.n_ctx
     assert made.budgets[0].memory.draft_bytes > 0.7 * shape("llama-1b").size_bytes
     assert (made.n_layer_gpu, made.resolved.n_ctx) < (without.n_layer_gpu, without.resolved.n_ctx + 1)
 
 
+def test_when_a_recurrent_model_has_a_draft_then_the_draft_is_not_loaded(planned: Planned, shape: Shape) -> None:
+    made = planned("mamba-2.8b", CARD_8, DRAFTED, draft=shape("llama-1b"))
+    assert made.draft is None
+    assert made.resolved.speculation == "off"
+    assert all(not budget.memory.draft_bytes for budget in made.budgets)
+
+
+def test_when_tokens_are_guessed_then_their_logits_are_counted(planned: Planned) -> None:
+    without = planned("llama-8b", CARD_24)
+    made = planned("llama-8b", CARD_24, LoadOptions(speculation="lookup", n_draft_max=8))
+    assert made.resolved.n_outputs_max == made.resolved.n_parallel + 32 > without.resolved.n_outputs_max
+    grown = [sum(budget.memory.output_bytes for budget in plan.budgets) for plan in (without, made)]
+    assert grown[1] / grown[0] == made.resolved.n_outputs_max / without.resolved.n_outputs_max
+
+
 def test_when_the_draft_takes_too_much_of_the_gpu_then_it_stays_in_memory(planned: Planned, shape: Shape) -> None:
-    made = planned("llama-8b", machine(gpu(total_gib=3)), draft=shape("llama-1b"))
+    made = planned("llama-8b", machine(gpu(total_gib=3)), DRAFTED, draft=shape("llama-1b"))
     assert made.draft is not None
     assert made.draft.devices == ()
     assert made.budgets[-1].memory.draft_bytes > 0
@@ -431,7 +448,7 @@ def test_when_a_context_is_absurdly_long_then_llama_is_not_asked_to_list_its_cel
 
 
 def test_when_a_draft_is_measured_then_both_files_are_asked_for(shape: Shape) -> None:
-    inputs = PlanInputs("m", shape("llama-8b"), LoadOptions(), CARD_24, draft=shape("llama-1b"))
+    inputs = PlanInputs("m", shape("llama-8b"), DRAFTED, CARD_24, draft=shape("llama-1b"))
     llama = FakeLlama(inputs)
     made = run_plan(inputs, llama)
     assert {ask.part for ask in llama.asked} == {"model", "draft"}

@@ -43,8 +43,11 @@ class UsageShape(msgspec.Struct, frozen=True):
     completion_tokens_details: _CompletionDetails
 
 
-class TimingsShape(msgspec.Struct, frozen=True):
-    """Extension `timings`, with the names llama.cpp's server uses, plus the waiting times."""
+class TimingsShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Extension `timings`, with the names llama.cpp's server uses, plus the waiting times.
+
+    `draft_n` and `draft_n_accepted` are there only where tokens were guessed ahead.
+    """
 
     cache_n: int
     prompt_n: int
@@ -55,6 +58,8 @@ class TimingsShape(msgspec.Struct, frozen=True):
     predicted_per_second: float
     queue_ms: float
     time_to_first_token_ms: float
+    draft_n: int = 0
+    draft_n_accepted: int = 0
 
 
 class _TopLogprob(msgspec.Struct, frozen=True):
@@ -210,6 +215,8 @@ def timings_shape(usage: Usage, timings: Timings) -> TimingsShape:
         predicted_per_second=round(timings.generation_tps, 3),
         queue_ms=_ms(timings.queue_s),
         time_to_first_token_ms=_ms(timings.time_to_first_token_s),
+        draft_n=timings.draft_tokens,
+        draft_n_accepted=timings.draft_accepted,
     )
 
 
