@@ -315,9 +315,7 @@ class ModelSlot:
         plan = self.plan
         if plan is None:
             return Load(self.model.path, self.options, None, self._states_folder, self.draft_path)
-        return Load(
-            self.model.path, self.options, plan.resolved, self._states_folder, self.draft_path, plan.draft
-        )
+        return Load(self.model.path, self.options, plan.resolved, self._states_folder, self.draft_path, plan.draft)
 
     async def _recover(self, death: Failure) -> bool:
         died_at = time.monotonic()

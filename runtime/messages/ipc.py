@@ -280,8 +280,8 @@ class Health(msgspec.Struct, frozen=True, tag=True):
     """Sent once a second by a thread of its own, so that a stuck engine still reports its age.
 
     `step_age_s` is the time since the engine thread last finished a step or an idle tick;
-    `step_limit_s` the age above which it counts as stuck (grows with the batch). Of the `draft_tokens` guessed since the
-    load, `draft_accepted` were what came.
+    `step_limit_s` the age above which it counts as stuck (grows with the batch). Of the `draft_tokens` guessed since
+    the load, `draft_accepted` were what came.
     """
 
     step_age_s: float

@@ -1,6 +1,16 @@
-"""What a context was made for: the bounds the scheduler keeps."""
+"""The bounds the scheduler keeps: its own, and what a context was made for."""
 
 from dataclasses import dataclass
+
+RESERVE_TOKENS = 1024
+"""Room kept for the answer of each admitted request, so that one without `max_tokens` does not lock the pool."""
+STALL_LIMIT_S = 0.15
+"""While others generate, a step reads about as much prompt as takes this long."""
+MIN_PROMPT_ROWS = 32
+SHARED_WAIT_TOKENS = 64
+"""A request waits for a prompt being read right now if it shares at least this much more with it."""
+BROKEN_WINDOW_S = 60.0
+"""Two compute errors within this time: the process should be started anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,19 @@ class BatchPlan:
         """Whether its rows can only be decoded all together."""
         return len(self.tokens) == 1 or (self.media is not None and not self.media.span.is_causal)
 
+    def add_generating(self, units: Sequence[Unit]) -> None:
+        """Give each unit that generates its row; the plan is empty so far."""
+        tokens, positions, seq_ids = self.tokens, self.positions, self.seq_ids
+        samples, chunks = self.samples, self.chunks
+        for row, unit in enumerate(units):
+            tokens.append(unit.tokens[-1])
+            positions.append(unit.n_held - unit.layout.shift)
+            seq_ids.append(unit.seq_id)
+            samples.append((row, unit))
+            chunks.append((unit, 1))
+        self.n_generating = self.n_decode = len(units)
+        self.output_rows.extend(range(self.n_decode))
+
     def add_drafted(self, units: Sequence[Unit], drafts: Sequence[Sequence[int]]) -> None:
         """Give each unit that generates its row, and one for each token drafted for it; the plan is empty so far."""
         for unit, draft in zip(units, drafts, strict=True):

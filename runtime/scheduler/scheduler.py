@@ -12,7 +12,14 @@ from collections.abc import Callable
 from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs
 from runtime.scheduler.hostcache import SavedState
-from runtime.scheduler.limits import Limits
+from runtime.scheduler.limits import (
+    BROKEN_WINDOW_S,
+    MIN_PROMPT_ROWS,
+    RESERVE_TOKENS,
+    SHARED_WAIT_TOKENS,
+    STALL_LIMIT_S,
+    Limits,
+)
 from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
@@ -23,16 +30,6 @@ from runtime.scheduler.statestore import STORE_GAIN_TOKENS, StateStore
 from runtime.scheduler.types import Ended, EngineOutput, EngineRequest, PromptRead, Text
 from runtime.scheduler.unit import Job, Unit, UnitState
 from runtime.scheduler.waiting import WaitingLine
-
-RESERVE_TOKENS = 1024
-"""Room kept for the answer of each admitted request, so that one without `max_tokens` does not lock the pool."""
-STALL_LIMIT_S = 0.15
-"""While others generate, a step reads about as much prompt as takes this long."""
-MIN_PROMPT_ROWS = 32
-SHARED_WAIT_TOKENS = 64
-"""A request waits for a prompt being read right now if it shares at least this much more with it."""
-BROKEN_WINDOW_S = 60.0
-"""Two compute errors within this time: the process should be started anew."""
 
 
 class Scheduler:
@@ -201,27 +198,15 @@ class Scheduler:
             return
 
     def _add_generating(self, plan: BatchPlan) -> None:
-        generating = self._generating[: min(self._row_limit, self._limits.n_outputs_max)]
-        if self._speculation is not None and (drafts := self._drafts(self._speculation, generating)) is not None:
-            plan.add_drafted(generating, drafts)
-            return
-        tokens, positions, seq_ids = plan.tokens, plan.positions, plan.seq_ids
-        for row, unit in enumerate(generating):
-            tokens.append(unit.tokens[-1])
-            positions.append(unit.n_held - unit.layout.shift)
-            seq_ids.append(unit.seq_id)
-            plan.samples.append((row, unit))
-            plan.chunks.append((unit, 1))
-        plan.n_generating = plan.n_decode = len(generating)
-        plan.output_rows.extend(range(plan.n_decode))
-
-    def _drafts(self, speculation: Speculation, generating: list[Unit]) -> list[list[int]] | None:
-        """Guesses for this step; none while prompts are read, which fill the step already."""
-        if self._reading or not generating:
-            return None
         limits = self._limits
-        rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, limits.n_cells - self.kv_used)
-        return speculation.drafts(generating, limits.n_ctx, rows - len(generating))
+        generating = self._generating[: min(self._row_limit, limits.n_outputs_max)]
+        if self._speculation is not None and generating and not self._reading:  # prompts fill the step already
+            rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, limits.n_cells - self.kv_used)
+            drafts = self._speculation.drafts(generating, limits.n_ctx, rows - len(generating))
+            if drafts is not None:
+                plan.add_drafted(generating, drafts)
+                return
+        plan.add_generating(generating)
 
     def _add_reading(self, plan: BatchPlan) -> None:
         room = min(self._limits.n_batch, self._row_limit) - plan.n_decode

@@ -20,7 +20,7 @@ from runtime.errors import (
     to_failure,
 )
 from runtime.messages.shared import FinishReason, Timings, Usage
-from runtime.scheduler.scheduler import MIN_PROMPT_ROWS, STALL_LIMIT_S
+from runtime.scheduler.limits import MIN_PROMPT_ROWS, STALL_LIMIT_S
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PooledTask
 from runtime.worker.load import LlamaModel
 from runtime.worker.pooling import Piece, PooledContext

@@ -6,8 +6,8 @@ falls on all alike. A step counts as the median of its engine's steps with as ma
 * text that repeats: the prompt is a table that the answer goes on with, and the likeliest token is taken; prompt lookup
   has to gain;
 * fresh text: stories at temperature 1, nothing of which was said before; prompt lookup may not cost more than a little;
-* a draft model: the starter model with its weights as F32, several times as large, drafted for by itself as it is, which
-  guesses nearly always right; and a draft model of random weights, which never does.
+* a draft model: the starter model with its weights as F32, several times as large, drafted for by itself as it is,
+  which guesses nearly always right; and a draft model of random weights, which never does.
 """
 
 import statistics

@@ -1,7 +1,7 @@
 import pytest
 
 from runtime.options import SamplingOptions
-from runtime.scheduler.scheduler import RESERVE_TOKENS
+from runtime.scheduler.limits import RESERVE_TOKENS
 from runtime.scheduler.types import Done, PromptRead, Text, Waiting
 from tests.fakes.fake_backend import FakeMemory
 from tests.fakes.scheduler_rig import EOG, Rig, alone, next_token
