@@ -1,8 +1,9 @@
 """Many clients of a chat server at once, in a process of their own: `python -m tests.bench.clients`.
 
-One job a line on standard input, one result a line on standard output. Each client keeps one connection and asks one
-request after the other, streaming. While an answer comes only its first word is looked for, so that the load itself
-costs next to nothing; afterwards the answer is checked: whole, and as long as was asked for.
+One job a line on standard input, one result a line on standard output. Each client asks one request after the other,
+streaming, each over a connection of its own (llama.cpp's server now and then closes one that is kept). While an answer
+comes only its first word is looked for, so that the load itself costs next to nothing; afterwards it is checked: whole,
+and as long as was asked for.
 """
 
 import asyncio
@@ -42,6 +43,10 @@ class Result(msgspec.Struct, frozen=True):
     first_s: tuple[float, ...]
 
 
+class StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool = True
+
+
 class Body(msgspec.Struct, frozen=True):
     """A request that both servers understand alike."""
 
@@ -49,7 +54,7 @@ class Body(msgspec.Struct, frozen=True):
     messages: list[dict[str, str]]
     max_tokens: int
     stream: bool = True
-    stream_options: dict[str, bool] = {"include_usage": True}
+    stream_options: StreamOptions = StreamOptions()
     ignore_eos: bool = True
     temperature: float = 0.8
     top_k: int = 40
@@ -82,7 +87,7 @@ class Answer(asyncio.Protocol):
         self._received += data
         if self._first_at is None and _FIRST_WORD.search(self._received):
             self._first_at = time.monotonic()
-        if data.endswith(b"0\r\n\r\n") and not self._ended.done():
+        if self._received.endswith(b"\r\n0\r\n\r\n") and not self._ended.done():
             self._ended.set_result((self._first_at or time.monotonic(), bytes(self._received)))
         elif b" 200 OK\r\n" not in self._received[:32] and b"\r\n\r\n" in self._received:
             self.connection_lost(None)
@@ -113,16 +118,16 @@ def requests_of(job: Job) -> list[list[tuple[bytes, int]]]:
 
 async def one_client(port: int, requests: list[tuple[bytes, int]]) -> list[tuple[float, int]]:
     """Ask one after the other; for each the time to first token and its tokens."""
-    _, connection = await asyncio.get_running_loop().create_connection(Answer, "127.0.0.1", port)
     told = []
     for request, n_tokens in requests:
         began_at = time.monotonic()
+        _, connection = await asyncio.get_running_loop().create_connection(Answer, "127.0.0.1", port)
         first_at, answer = await connection.ask(request)
         lengths = _LENGTH.findall(answer)
         if not lengths or int(lengths[-1]) != n_tokens or b"data: [DONE]" not in answer:
             raise ValueError(f"an answer of {n_tokens} tokens was asked for: {answer[-600:]!r}")
         told.append((first_at - began_at, n_tokens))
-    connection.transport.close()
+        connection.transport.close()
     return told
 
 
