@@ -92,6 +92,7 @@ class Host:
         ollama = OllamaRoutes(models.desk, models.supervisor, self._settings, models.library.installed)
         ollama_models = OllamaModelRoutes(models.supervisor, models.library, models.hub_service, self._settings)
         native = NativeRoutes(models.desk, models.supervisor, self._settings.meant_by)
+        openapi = OpenApiRoutes(version())
         health = HealthRoutes(models.supervisor, models.desk, models.metrics, lambda: self._telemetry.latest)
         admin = AdminRoutes(
             AdminParts(
@@ -107,14 +108,14 @@ class Host:
             )
         )
         shared = [
-            *shared_routes(openai, anthropic, health),
+            *shared_routes(openai, anthropic, health, openapi),
             *ResponsesRoutes(models.desk).routes(),
             *anthropic.routes(),
             *ollama.routes(),
             *ollama_models.routes(),
             *native.routes(),
         ]
-        private = [*shared, *admin_routes(admin, OpenApiRoutes(version())), *models.routes()]
+        private = [*shared, *admin_routes(admin, openapi), *models.routes()]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
         self._switch.attach(build_app(shared, self._switch.policy))
         return Listener(build_app(private, lambda: private_policy), "127.0.0.1", 0)

@@ -35,7 +35,7 @@ _ERRORS_IN_STREAMS: dict[Ends, tuple[bytes, ...]] = {
     "completion": (b'data: {"error":',),
 }
 _TAIL_BYTES = 4096
-_REFUSED_S = 1.0
+_REFUSED_S = 3.0
 """Pause after a refusal: sooner than was asked for, so that the queue stays full, but no flood."""
 
 
@@ -88,6 +88,8 @@ class Ledger:
                 return self.blame(ask, f"no JSON ({error}): {body[:200]!r}")
         elif ask.ends != "text":
             if any(mark in body for mark in _ERRORS_IN_STREAMS[ask.ends]):
+                if b"are waiting already" in body:  # after a comment had begun the stream
+                    return self.note(ask, "refused in the stream")
                 said = body[-300:].decode("utf-8", "replace")
                 if self._was_killed_lately():
                     return self.note(ask, "failed, and said so")

@@ -24,11 +24,14 @@ from runtime.host.api.openai_answer import error_shape
 from runtime.host.api.openapi import OpenApiRoutes
 
 
-def shared_routes(openai: OpenAiRoutes, anthropic: AnthropicRoutes, health: HealthRoutes) -> list[Route]:
+def shared_routes(
+    openai: OpenAiRoutes, anthropic: AnthropicRoutes, health: HealthRoutes, openapi: OpenApiRoutes
+) -> list[Route]:
     """Routes that both listeners have, beside those that are one dialect's alone."""
     return [
         Route("/health", health.health, methods=["GET"]),
         Route("/metrics", health.metrics, methods=["GET"]),
+        Route("/openapi.json", openapi.public, methods=["GET"]),
         Route("/v1/models", _by_caller(openai.models, anthropic.models), methods=["GET"]),
         Route("/v1/models/{model:path}", _by_caller(openai.model, anthropic.model), methods=["GET"]),
         Route("/v1/chat/completions", openai.chat, methods=["POST"]),

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document of all routes, generated from the types that the handlers use."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -51,8 +52,16 @@ OPERATIONS = (
         "Chat. With `stream`, server-sent events of chunks and `[DONE]`. Unknown fields are ignored.",
         ChatBody,
         ChatCompletion,
+        streams=EVENTS,
     ),
-    Operation("post", "/v1/completions", "Plain completion; streams as chat does.", CompletionBody, TextCompletion),
+    Operation(
+        "post",
+        "/v1/completions",
+        "Plain completion; streams as chat does.",
+        CompletionBody,
+        TextCompletion,
+        streams=EVENTS,
+    ),
     Operation("post", "/v1/embeddings", "Vectors of texts.", EmbeddingBody, EmbeddingList),
     Operation(
         "post",
@@ -60,6 +69,7 @@ OPERATIONS = (
         "Responses. With `stream`, that API's events. Answers are kept in memory for `previous_response_id`.",
         ResponsesBody,
         ResponseAnswer,
+        streams=EVENTS,
     ),
     Operation("post", "/v1/responses/input_tokens", "Tokens of what would be asked.", ResponsesBody, InputTokens),
     Operation("get", "/v1/responses/{response_id}", "An answer that is kept.", answer=ResponseAnswer),
@@ -70,6 +80,7 @@ OPERATIONS = (
         "Anthropic Messages. With `stream`, that API's events. Fields of paid services are ignored.",
         MessagesBody,
         MessageAnswer,
+        streams=EVENTS,
     ),
     Operation("post", "/v1/messages/count_tokens", "Tokens of a conversation with its tools.", CountBody, TokenCount),
     Operation("get", "/admin/status", "The host at a glance.", answer=Status),
@@ -91,13 +102,17 @@ OPERATIONS = (
     *NATIVE_OPERATIONS,
     *MODELS_OPERATIONS,
     Operation("post", "/admin/shutdown", "End the host.", status=204),
+    Operation("get", "/openapi.json", "What other programs may call.", answer=dict[str, Any]),
     Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, Any]),
 )
 
+PUBLIC_OPERATIONS = tuple(operation for operation in OPERATIONS if not operation.path.startswith("/admin"))
+"""What the public listener serves."""
 
-def build_document(version: str) -> dict[str, Any]:
-    """The whole document; JSON-ready."""
-    types = [kind for operation in OPERATIONS for kind in (operation.body, operation.answer) if kind is not None]
+
+def build_document(version: str, operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
+    """The document of these operations; JSON-ready."""
+    types = [kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None]
     types += [Failure, ErrorShape, AnthropicError, OllamaError]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type = list(zip(types, schemas, strict=True))
@@ -106,18 +121,11 @@ def build_document(version: str) -> dict[str, Any]:
         return next(found for known, found in by_type if known is kind)
 
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        answer: dict[str, Any] = {"description": operation.text}
-        if operation.answer is not None:
-            answer["content"] = {operation.content: {"schema": schema(operation.answer)}}
-        error = _error_of(operation.path)
+    for operation in operations:
         entry: dict[str, Any] = {
             "summary": operation.text,
             "operationId": f"{operation.method}_{operation.path.strip('/').translate(_PLAIN)}",
-            "responses": {
-                str(operation.status): answer,
-                "default": {"description": "An error.", "content": {JSON: {"schema": schema(error)}}},
-            },
+            "responses": _responses(operation, schema),
         }
         if operation.path == "/health":
             entry["security"] = []
@@ -138,6 +146,24 @@ def build_document(version: str) -> dict[str, Any]:
     }
 
 
+def _responses(operation: Operation, schema: Callable[[object], dict[str, Any]]) -> dict[str, Any]:
+    """What may come back: the answer, refusals (whose fault is the caller's), failures of this machine."""
+    answer: dict[str, Any] = {"description": operation.text}
+    if operation.answer is not None:
+        whole = schema(operation.answer)
+        answer["content"] = {operation.content: {"schema": whole}}
+        if operation.streams:
+            # Ollama's lines have the answer's shape; events have many, and the document says only that they are text.
+            piece = {"type": "string"} if operation.streams == EVENTS else whole
+            answer["content"][operation.streams] = {"schema": piece}
+    error = {JSON: {"schema": schema(_error_of(operation.path))}}
+    return {
+        str(operation.status): answer,
+        "4XX": {"description": "Refused; the sentence says why and what to do.", "content": error},
+        "5XX": {"description": "The model or this machine failed; the sentence says how.", "content": error},
+    }
+
+
 def _error_of(path: str) -> type[msgspec.Struct]:
     if path.startswith("/admin"):
         return Failure
@@ -150,14 +176,22 @@ _PLAIN = str.maketrans({"/": "_", "{": "", "}": "", ".": "_"})
 
 
 class OpenApiRoutes:
-    """GET /admin/openapi.json."""
+    """GET /openapi.json for everybody, GET /admin/openapi.json with the private routes as well."""
 
     def __init__(self, version: str) -> None:
         self._version = version
-        self._document: dict[str, Any] | None = None
+        self._documents: dict[tuple[Operation, ...], dict[str, Any]] = {}
+
+    async def public(self, _request: Request) -> Response:
+        """What the public listener serves."""
+        return self._document(PUBLIC_OPERATIONS)
 
     async def document(self, _request: Request) -> Response:
-        """The document, made on the first call."""
-        if self._document is None:
-            self._document = build_document(self._version)
-        return json_answer(self._document)
+        """Every route."""
+        return self._document(OPERATIONS)
+
+    def _document(self, operations: tuple[Operation, ...]) -> Response:
+        """Made on the first call."""
+        if operations not in self._documents:
+            self._documents[operations] = build_document(self._version, operations)
+        return json_answer(self._documents[operations])

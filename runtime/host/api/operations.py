@@ -33,7 +33,10 @@ EVENTS = "text/event-stream"
 
 
 class Operation(NamedTuple):
-    """One method of one path. `answer` is `None` where there is no body; types as msgspec understands them."""
+    """One method of one path. `answer` is `None` where there is no body; types as msgspec understands them.
+
+    `streams` is the type of the body where the caller may ask for an answer in pieces.
+    """
 
     method: str
     path: str
@@ -42,6 +45,7 @@ class Operation(NamedTuple):
     answer: Any = None
     status: int = 200
     content: str = JSON
+    streams: str = ""
 
 
 Nodes = tuple[NodeInfo, ...]

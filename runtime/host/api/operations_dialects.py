@@ -52,7 +52,7 @@ OLLAMA_OPERATIONS = (
     Operation("get", "/api/ps", "Loaded models.", answer=OllamaProcesses),
     Operation("post", "/api/show", "What a model is and can.", OllamaNameBody, OllamaShown),
     Operation(
-        "post", "/api/pull", "Fetch hf.co/owner/repo:QUANT from the hub.", OllamaPullBody, OllamaStatus, content=NDJSON
+        "post", "/api/pull", "Fetch hf.co/owner/repo:QUANT from the hub.", OllamaPullBody, OllamaStatus, streams=NDJSON
     ),
     Operation("post", "/api/copy", "Give a model one more name.", OllamaCopyBody),
     Operation("delete", "/api/delete", "Take a further name away, or move a model to the trash.", OllamaNameBody),
@@ -62,7 +62,7 @@ OLLAMA_OPERATIONS = (
         "Chat; lines of JSON unless `stream` is false. Options of loading are ignored.",
         OllamaChatBody,
         OllamaChatAnswer,
-        content=NDJSON,
+        streams=NDJSON,
     ),
     Operation(
         "post",
@@ -70,7 +70,7 @@ OLLAMA_OPERATIONS = (
         "Answer a prompt, or with `suffix` fill in the middle.",
         OllamaGenerateBody,
         OllamaTextAnswer,
-        content=NDJSON,
+        streams=NDJSON,
     ),
     Operation("post", "/api/embed", "Vectors of texts.", OllamaEmbedBody, OllamaEmbedAnswer),
     Operation("post", "/api/embeddings", "The vector of one text.", OllamaEmbeddingsBody, OllamaEmbeddingsAnswer),
