@@ -22,6 +22,7 @@ from tests.soak.watch import Trend, Watched
 N_CLIENTS = 32
 READ_EVERY_S = 2.0
 TELL_EVERY_S = 30.0
+REST_WITHIN_S = 240.0
 AFTER_KILL_S = 30.0
 """So long after a worker was killed, and until the model is ready again, errors that say so are no problem."""
 
@@ -198,7 +199,7 @@ class Soak:
         await self._come_to_rest("after the fresh requests")
 
     async def _come_to_rest(self, when: str) -> None:
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + REST_WITHIN_S
         told = ""
         while time.monotonic() < deadline_s:
             engine = (await self._model()).get("engine", {})
