@@ -1,7 +1,7 @@
 """The life of a worker process: connect, load, serve, end.
 
-Threads: *main* loads and then waits; *reader* reads frames from the first moment on, so that the host's end is
-noticed also during a load; *writer* is the only one that sends; *engine* steps; *render-0/1* make prompts; *health*
+Threads: *main* loads, and then is the *engine*, which steps; *reader* reads frames from the first moment on, so that the
+host's end is noticed also during a load; *writer* is the only one that sends; *render-0/1* make prompts; *health*
 reports. The loss of the connection is the sign that the host is gone: the process ends at once, wherever it is.
 """
 
@@ -114,15 +114,17 @@ class WorkerProcess:
             _log.warning("%s", language.template_failure.message)
         front = Front(language, facts, engine, self._outbox)
         health = HealthReporter(engine.figures, self._outbox)
-        runner = threading.Thread(target=self._run_engine, args=(engine,), name="engine", daemon=True)
         self._engine, self._front = engine, front
         self._loaded.set()
-        runner.start()
         front.start()
         health.start()
         self._outbox.put((Ready(facts),))
         _log.info("ready: %s, %d tokens of context, %d slots", facts.name, facts.n_ctx, facts.n_parallel)
-        runner.join()
+        # On the thread that loaded: each thread that ever computed keeps threads of OpenMP for itself, and once there
+        # are more of them than processors, libgomp lets all of them sleep at every barrier instead of spinning
+        # (libgomp's `gomp_throttled_spin_count_var`): hundreds of sleeps a token.
+        threading.current_thread().name = "engine"
+        self._run_engine(engine)
         if store is not None:
             store.close(FLUSH_TIMEOUT_S)
         front.close(FLUSH_TIMEOUT_S)
@@ -183,8 +185,6 @@ class WorkerProcess:
             return
         self._last_progress = (stage, now)
         self._outbox.put((LoadProgress(stage, min(max(fraction, 0.0), 1.0)),))
-
-    # --- engine thread ------------------------------------------------------------------------------------
 
     def _run_engine(self, engine: Engine) -> None:
         try:
