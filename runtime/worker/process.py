@@ -1,7 +1,7 @@
 """The life of a worker process: connect, load, serve, end.
 
-Threads: *main* loads, and then is the *engine*, which steps; *reader* reads frames from the first moment on, so that the
-host's end is noticed also during a load; *writer* is the only one that sends; *render-0/1* make prompts; *health*
+Threads: *main* loads, and then is the *engine*, which steps; *reader* reads frames from the first moment on, so that
+the host's end is noticed also during a load; *writer* is the only one that sends; *render-0/1* make prompts; *health*
 reports. The loss of the connection is the sign that the host is gone: the process ends at once, wherever it is.
 """
 

@@ -30,6 +30,7 @@ from runtime.paths import DataFolder
 from tests.bench.clients import Job, Result
 from tests.bench.command import run_part
 from tests.e2e.conftest import HostUnderTest, poll
+from tests.support.autogroup import put_like_this_process
 
 LEAST_SPEED = 1.0
 MOST_FIRST = 1.0
@@ -135,13 +136,6 @@ def their_server(program: Path, model: Path, settings: dict[str, str | int], log
             process.terminate()
 
 
-def like_this_process(pid: int) -> None:
-    """Give a worker, which has a session of its own, this session's priority (autogroups, sched(7))."""
-    mine, its = Path("/proc/self/autogroup"), Path(f"/proc/{pid}/autogroup")
-    with contextlib.suppress(OSError):
-        its.write_text(mine.read_text(encoding="ascii").split()[-1], encoding="ascii")
-
-
 def measure(
     clients: Clients, ports: tuple[int, int], model: str, n_clients: int, rounds: int
 ) -> tuple[list[Result], list[Result]]:
@@ -204,7 +198,7 @@ def run(*, quick: bool) -> Report:
             facts = host.loaded()["facts"]
             assert isinstance(facts, dict)
             settings: dict[str, str | int] = {**FIXED, **facts["resolved"]}
-            like_this_process(host.worker().pid)
+            put_like_this_process(host.worker().pid)
             clients = Clients()
             with (
                 (Path(folder) / "llama-server.log").open("wb") as log,

@@ -17,7 +17,7 @@ N_TOKENS = 64
 
 
 def sleeps(pid: int) -> int:
-    """How often the process's threads have gone to sleep; counted by the kernel (proc(5), `voluntary_ctxt_switches`)."""
+    """How often the process's threads have gone to sleep, as the kernel counts (proc(5), `voluntary_ctxt_switches`)."""
     told = [status.read_text() for status in Path(f"/proc/{pid}/task").glob("*/status")]
     return sum(int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for text in told)
 

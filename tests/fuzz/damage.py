@@ -5,7 +5,17 @@ from typing import Any
 
 ODD_NUMBERS = (0, -1, 1, 2**31, -(2**31), 2**53, 2**63, -(2**63), 2**64, 10**40, 0.5, -0.0, 1e308, 5e-324)
 ODD_TEXTS = (
-    *("", " ", "\x00", "\n", '"', "\\", "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"), "é", "😀"),
+    *(
+        "",
+        " ",
+        "\x00",
+        "\n",
+        '"',
+        "\\",
+        "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+        "é",
+        "😀",
+    ),
     *("{{", "{%", "<|im_end|>", "</think>", "<tool_call>", "../..", "a" * 300, "١", "\u2028", "-", "1e999", "null"),
     *("data:image/png;base64,", "data:,", "https://example.org/a.png", "file:///etc/hosts", "iVBORw0KGgo="),
 )
@@ -45,7 +55,9 @@ def damaged_text(draw: random.Random, text: str, words: tuple[str, ...], others:
             case 0:
                 piece = draw.choice(words)
             case 1:
-                piece = chr(draw.choice((draw.randrange(1, 128), draw.randrange(128, 0xD800), draw.randrange(0x110000))))
+                piece = chr(
+                    draw.choice((draw.randrange(1, 128), draw.randrange(128, 0xD800), draw.randrange(0x110000)))
+                )
             case 2:
                 start = draw.randint(0, len(text))
                 piece = text[start : start + draw.choice((1, 8, 80))] * draw.choice((1, 1, 2, 30))

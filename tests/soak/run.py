@@ -18,6 +18,7 @@ from tests.e2e.conftest import HostUnderTest, poll
 from tests.soak.asks import Asker
 from tests.soak.clients import Client, Ledger
 from tests.soak.watch import Trend, Watched
+from tests.support.autogroup import put_like_this_process
 
 N_CLIENTS = 32
 READ_EVERY_S = 2.0
@@ -171,6 +172,7 @@ class Soak:
             pid = (await self._model()).get("pid")
             if isinstance(pid, int):
                 if not self.worker_watches or self.worker_watches[-1].pid != pid:
+                    put_like_this_process(pid)
                     try:
                         self.worker_watches.append(Watched(f"worker {len(self.worker_watches) + 1}", pid))
                     except psutil.NoSuchProcess:
