@@ -100,7 +100,13 @@ class Catalogue:
         """
         with self._lock:
             self._components[component] = tuple(migrations)
-            self._guarded(lambda connection: _migrate(connection, component, migrations))
+            try:
+                self._guarded(lambda connection: _migrate(connection, component, migrations))
+            except BugFault:
+                # Pages may be whole and their contents wrong all the same: tables that the record does not know of.
+                if self._path is None:
+                    raise
+                self._begin_anew(self._path)
             if self.aside is not None:
                 _salvage(self.aside, self._connection)
 
@@ -178,10 +184,24 @@ class Catalogue:
         with FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_TIMEOUT_S):
             with contextlib.suppress(sqlite3.DatabaseError):
                 return _connect_checked(path, is_suspect=True)
-            self.aside = _move_aside(path)
-            _log.warning("the catalogue was damaged; it is kept as %s", self.aside.name)
-            self.problem = f"The catalogue of models was damaged and made anew; the old file is {self.aside.name}."
-            return _connect(path)
+            return self._make_anew(path)
+
+    def _make_anew(self, path: Path) -> sqlite3.Connection:
+        self.aside = _move_aside(path)
+        _log.warning("the catalogue was damaged; it is kept as %s", self.aside.name)
+        self.problem = f"The catalogue of models was damaged and made anew; the old file is {self.aside.name}."
+        return _connect(path)
+
+    def _begin_anew(self, path: Path) -> None:
+        """Put a file aside that no check finds fault with."""
+        try:
+            self._connection.close()
+            with FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_TIMEOUT_S):
+                self._connection = self._make_anew(path)
+            for component, migrations in self._components.items():
+                _migrate(self._connection, component, migrations)
+        except sqlite3.Error as error:
+            raise self._fault(error) from error
 
     def _recover(self) -> None:
         """Begin anew after damage was met; raises `sqlite3.Error` when that fails too."""
@@ -197,7 +217,8 @@ class Catalogue:
     def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             try:
-                return work(self._connection)
+                with _garbled_words_are_damage():
+                    return work(self._connection)
             except sqlite3.DatabaseError as error:
                 if _code(error) not in _DAMAGED:
                     raise
@@ -281,14 +302,25 @@ def _connect_checked(path: Path, *, is_suspect: bool) -> sqlite3.Connection:
     """
     log_path = path.with_name(path.name + "-wal")
     was_closed_cleanly = not log_path.exists() or log_path.stat().st_size == 0
-    connection = _connect(path)
-    try:
-        if (is_suspect or not was_closed_cleanly) and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            _raise_damage()
-    except BaseException:
-        connection.close()
-        raise
+    with _garbled_words_are_damage():
+        connection = _connect(path)
+        try:
+            check = is_suspect or not was_closed_cleanly
+            if check and connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                _raise_damage()
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+@contextlib.contextmanager
+def _garbled_words_are_damage() -> Iterator[None]:
+    """SQLite quotes damaged pages in its errors, and then Python cannot read the error itself."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        _raise_damage()
 
 
 def _raise_damage() -> None:
@@ -369,7 +401,7 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) ->
     wanted = {row[1] for row in target.execute(f'PRAGMA table_info("{table}")')}
     try:
         columns = [row[1] for row in source.execute(f'PRAGMA table_info("{table}")') if row[1] in wanted]
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return
     if not columns:
         return

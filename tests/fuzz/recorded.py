@@ -6,6 +6,7 @@ from typing import Any
 
 import anthropic
 import httpx
+import httpx2
 import ollama
 import openai
 
@@ -45,6 +46,9 @@ _TURNS: list[dict[str, Any]] = [
 ]
 
 
+_ANSWER = {"error": {"message": "recorded", "type": "recorded"}}
+
+
 class _Recorder:
     """A transport that keeps what is sent and answers with nothing that a client could read."""
 
@@ -52,9 +56,16 @@ class _Recorder:
         self.bodies: Bodies = {}
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        if request.content:
-            self.bodies.setdefault(request.url.path, []).append(json.loads(request.content))
-        return httpx.Response(400, json={"error": {"message": "recorded", "type": "recorded"}})
+        self._keep(request.url.path, request.content)
+        return httpx.Response(400, json=_ANSWER)
+
+    def answer2(self, request: httpx2.Request) -> httpx2.Response:
+        self._keep(request.url.path, request.content)
+        return httpx2.Response(400, json=_ANSWER)
+
+    def _keep(self, path: str, content: bytes) -> None:
+        if content:
+            self.bodies.setdefault(path, []).append(json.loads(content))
 
 
 def recorded_bodies() -> Bodies:
@@ -63,7 +74,8 @@ def recorded_bodies() -> Bodies:
     transport = httpx.MockTransport(recorder.answer)
     with httpx.Client(transport=transport) as http:
         _openai(openai.OpenAI(api_key="key", base_url="http://host/v1", http_client=http, max_retries=0))
-        _anthropic(anthropic.Anthropic(api_key="key", base_url="http://host", http_client=http, max_retries=0))
+    with httpx2.Client(transport=httpx2.MockTransport(recorder.answer2)) as http2:
+        _anthropic(anthropic.Anthropic(api_key="key", base_url="http://host", http_client=http2, max_retries=0))
     with ollama.Client(host="http://host", transport=transport) as llama:
         _ollama(llama)
     return recorder.bodies
@@ -164,8 +176,8 @@ def _anthropic(client: anthropic.Anthropic) -> None:
             tool_choice=choice,
             thinking={"type": "enabled", "budget_tokens": 1024},
             stop_sequences=["END"],
-            top_k=5,
             metadata={"user_id": "u"},
+            extra_body={"top_k": 5},
             stream=True,
         )
     )

@@ -229,3 +229,28 @@ def test_two_processes_when_they_write_at_once_then_nothing_is_lost(path: Path, 
         add(opened, f"c-{i}")
     assert [child.wait(timeout=60) for child in children] == [0, 0]
     assert sorted(texts(opened)) == sorted(f"{name}-{i}" for name in "abc" for i in range(100))
+
+
+def test_record_of_steps_when_it_is_behind_the_tables_then_the_file_is_set_aside_and_its_rows_carried_over(
+    path: Path, opened: Catalogue
+) -> None:
+    add(opened, "kept")
+    run(opened, "DELETE FROM component", ())
+    opened.close()
+    again = reopened(path)
+    assert again.aside is not None
+    assert "damaged" in again.problem
+    assert texts(again) == ["kept"]
+    again.close()
+
+
+def test_schema_when_its_text_is_garbled_then_the_file_is_set_aside(path: Path, opened: Catalogue) -> None:
+    opened.close()
+    raw = path.read_bytes()
+    place = raw.index(b"CREATE TABLE", raw.index(b"CREATE TABLE") + 1)
+    path.write_bytes(raw[:place] + b"CREATE T\xff\xff\xff" + raw[place + 11 :])
+    again = reopened(path)
+    assert again.aside is not None
+    add(again, "after")
+    assert texts(again) == ["after"]
+    again.close()
