@@ -71,12 +71,10 @@ class _Recorder:
 def recorded_bodies() -> Bodies:
     """What the clients of OpenAI, Anthropic and Ollama send for the usual uses of each route."""
     recorder = _Recorder()
-    transport = httpx.MockTransport(recorder.answer)
-    with httpx.Client(transport=transport) as http:
+    with httpx2.Client(transport=httpx2.MockTransport(recorder.answer2)) as http:
         _openai(openai.OpenAI(api_key="key", base_url="http://host/v1", http_client=http, max_retries=0))
-    with httpx2.Client(transport=httpx2.MockTransport(recorder.answer2)) as http2:
-        _anthropic(anthropic.Anthropic(api_key="key", base_url="http://host", http_client=http2, max_retries=0))
-    with ollama.Client(host="http://host", transport=transport) as llama:
+        _anthropic(anthropic.Anthropic(api_key="key", base_url="http://host", http_client=http, max_retries=0))
+    with ollama.Client(host="http://host", transport=httpx.MockTransport(recorder.answer)) as llama:
         _ollama(llama)
     return recorder.bodies
 

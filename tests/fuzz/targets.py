@@ -305,16 +305,8 @@ _TOOLS = (
 def _tool_answer(draw: random.Random) -> Any:
     spec = draw.choice(load_tool_specs())
     samples = [sample.text for sample in spec.samples]
-    words = tuple(trigger.text for trigger in spec.form.triggers) + (
-        '{"',
-        '"}',
-        "}}",
-        "[",
-        "get_weather",
-        "\\",
-        "<",
-        ">",
-    )
+    marks = tuple(trigger.text for trigger in spec.form.triggers)
+    words = (*marks, '{"', '"}', "}}", "[", "get_weather", "\\", "<", ">")
     return spec, damaged_text(draw, draw.choice(samples), words, samples)
 
 

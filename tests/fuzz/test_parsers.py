@@ -28,6 +28,7 @@ def test_defect_in_a_parser_when_fuzzed_then_is_found_and_kept(tmp_path: Path, m
     monkeypatch.setattr(targets, "read_pattern", broken)
     run = Run(1, tmp_path, only="pattern")
     run.step()
-    assert list(run.found) == ["pattern: IndexError at test_parsers.py:31"]
+    (found,) = run.found
+    assert found.startswith("pattern: IndexError at test_parsers.py:")
     (text,) = tmp_path.glob("*.txt")
     assert "IndexError" in text.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from schemathesis.checks import content_type_conformance, response_schema_confor
 from schemathesis.schemas import APIOperation
 
 from runtime.host.api.openapi import OPERATIONS, PUBLIC_OPERATIONS, build_document
-from runtime.host.api.operations import Operation
+from runtime.host.api.operations import EVENTS, Operation
 from tests.host.conftest import RunningHost
 
 EXAMPLES, EXAMPLES_ADMIN = 8, 3
@@ -33,7 +33,7 @@ def operations() -> Iterator[Any]:
             yield pytest.param(operation, id=f"{operation.method} {operation.path}")
 
 
-def send(host: RunningHost, case: Case, *, is_public: bool) -> httpx.Response:
+def send(host: RunningHost, case: Case[Any], *, is_public: bool) -> httpx.Response:
     client = host.public if is_public else host.private
     made = case.as_transport_kwargs(base_url=str(client.base_url))
     request = client.build_request(
@@ -65,12 +65,14 @@ def test_when_asked_with_anything_then_the_answer_is_a_documented_one(
         suppress_health_check=list(HealthCheck),
     )
     @given(case=described.as_strategy(generation_mode=mode))
-    def check(case: Case) -> None:
+    def check(case: Case[Any]) -> None:
         if isinstance(case.body, dict) and "model" in case.body and mode is GenerationMode.POSITIVE:
             case.body["model"] = "fake"
         answer = send(host, case, is_public=operation in PUBLIC_OPERATIONS)
         comes_back = answer.status_code == 503 and "retry-after" in answer.headers  # the model was unloaded meanwhile
         assert answer.status_code < 500 or comes_back, (case.body, answer.text)
-        case.validate_response(answer, checks=CHECKS)
+        # The document describes what stands behind `data:`, which schemathesis would hold against the event around it.
+        is_stream = answer.headers.get("content-type", "").startswith(EVENTS)
+        case.validate_response(answer, checks=CHECKS[:2] if is_stream else CHECKS)
 
     check()

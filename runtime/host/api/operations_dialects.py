@@ -96,4 +96,5 @@ NATIVE_OPERATIONS = (
     ),
     Operation("get", "/props", "Properties of a loaded model.", answer=Props),
     Operation("get", "/slots", "Slots of the loaded models.", answer=tuple[SlotState, ...]),
+    Operation("post", "/slots/{slot_id}", "Refused: prompts are stored and fetched without being told."),
 )
