@@ -39,6 +39,11 @@ class DataFolder:
         return self.root / "settings.toml"
 
     @property
+    def tls(self) -> Path:
+        """The certificate that the API shows, and its key (mode 0600), where Deskside makes them itself."""
+        return self.root / "tls"
+
+    @property
     def key_use_file(self) -> Path:
         """When and how much API keys were used (JSON, mode 0600); without it their counts begin anew."""
         return self.root / "key-use.json"

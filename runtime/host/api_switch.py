@@ -6,14 +6,16 @@ use the models and read what is asked.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 
 import msgspec
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runtime.errors import BadRequest, RuntimeFault, WorldFault
+from runtime.errors import BadRequest, HostUnreachable, RuntimeFault, WorldFault
 from runtime.host.access import AccessPolicy, is_loopback, own_addresses, own_names
-from runtime.host.caller import Caller
+from runtime.host.api_certificate import ApiCertificate
+from runtime.host.caller import LISTENER_IN_SCOPE, Caller
 from runtime.host.key_book import KeyBook, revoked
 from runtime.host.listener import Listener, base_url
 from runtime.host.settings import SettingsFile
@@ -22,6 +24,12 @@ from runtime.options import ApiOptions, KeyLimits
 
 log = logging.getLogger(__name__)
 DIALECTS: tuple[Dialect, ...] = ("openai", "responses", "anthropic", "ollama", "llama.cpp")
+DRAIN_S = 10.0
+"""Answers that run when the API is switched off or moved may take so long to finish."""
+_LAST_WORDS_S = 2.0
+MAX_DRAINING = 4
+"""Closed listeners whose answers still run; one more, and they are all ended."""
+CERTIFICATE_CHECK_S = 3600.0
 _ANY = ("0.0.0.0", "::", "")  # noqa: S104 - recognised here, bound only with a key
 
 EndRequests = Callable[[Callable[[Caller], bool], RuntimeFault], None]
@@ -37,6 +45,7 @@ class ApiSwitch:
         *,
         options: ApiOptions,
         keys: KeyBook,
+        certificate: ApiCertificate,
         end_requests: EndRequests,
         send: Callable[[HostEvent], None],
     ) -> None:
@@ -48,7 +57,12 @@ class ApiSwitch:
         self._send = send
         self._app: ASGIApp | None = None
         self._listener: Listener | None = None
-        self._bound: tuple[str, int] | None = None
+        self._bound: tuple[str, int, bool] | None = None
+        """Address, port and whether it is encrypted, as asked for."""
+        self._n_listeners = 0
+        self._draining: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._certificate = certificate
         self._problem = ""
         self._policy = AccessPolicy(frozenset())
         self._changing = asyncio.Lock()
@@ -69,6 +83,7 @@ class ApiSwitch:
             addresses=self._addresses(),
             keys=self._keys.infos(),
             problem=self._problem,
+            certificate=self._certificate.shown if self._listener is not None else None,
             dialects=DIALECTS,
         )
 
@@ -76,6 +91,7 @@ class ApiSwitch:
         """Bring the listener to what the options say."""
         async with self._changing:
             await self._settle()
+        self._watching = asyncio.create_task(self._watch_certificate(), name="watch the certificate")
 
     async def set_options(self, options: ApiOptions) -> ApiState:
         """Take and save new options, and act on them. A port that cannot be had is told in `problem`.
@@ -134,16 +150,21 @@ class ApiSwitch:
             self._listener.stop_accepting()
 
     async def close(self) -> None:
-        """Close the listener; the options stay as they are."""
+        """Close the listener, now that requests have ended; the options stay as they are."""
+        if self._watching is not None:
+            self._watching.cancel()
         async with self._changing:
-            await self._close()
+            self._leave()
+        self._end_requests(lambda caller: caller.listener != 0, _switched_off())
+        if self._draining:
+            await asyncio.wait(self._draining)
 
     # --- acting -------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
         options = self._options
         keys = self._keys.names()
-        wanted = (options.host, options.port) if options.enabled else None
+        wanted = (options.host, options.port, options.tls != "off") if options.enabled else None
         self._problem = ""
         if wanted is not None and not keys and not is_loopback(options.host):
             self._problem = (
@@ -151,9 +172,14 @@ class ApiSwitch:
                 "Make a key first, or use 127.0.0.1."
             )
             wanted = None
-        if wanted is not None and options.tls != "off":
-            self._problem = "This version cannot encrypt yet."
-            wanted = None
+        tls: ssl.SSLContext | None = None
+        if wanted is not None:
+            try:
+                tls = await self._certificate.open(options)
+            except WorldFault as error:
+                self._problem = f"{error.message} {error.hint}".strip()
+                log.warning("the API is not on: %s", error.message)
+                wanted = None
         hosts = await asyncio.to_thread(own_names, options.host)
         self._policy = AccessPolicy(
             hosts=hosts | {name.lower() for name in options.allowed_hosts},
@@ -161,15 +187,19 @@ class ApiSwitch:
             keys=keys,
         )
         if wanted != self._bound or (wanted is not None and self._listener is None):
-            await self._close()
+            self._leave()
             if wanted is not None:
-                await self._open(*wanted)
+                await self._open(options, tls)
+        elif tls is not None and self._listener is not None:
+            self._listener.renew(tls)
         self._send(ApiChanged(self.state()))
 
-    async def _open(self, host: str, port: int) -> None:
+    async def _open(self, options: ApiOptions, tls: ssl.SSLContext | None) -> None:
         if self._app is None:
             return
-        listener = Listener(self._app, host, port)
+        self._n_listeners += 1
+        app = _numbered(self._app, self._n_listeners)
+        listener = Listener(app, options.host, options.port, grace_s=DRAIN_S + _LAST_WORDS_S, tls=tls)
         try:
             await listener.open()
         except WorldFault as error:
@@ -177,21 +207,62 @@ class ApiSwitch:
             log.warning("the API is not on: %s", error.message)
             return
         self._listener = listener
-        self._bound = (host, port)
+        self._bound = (options.host, options.port, options.tls != "off")
         log.info("the API is on at %s", ", ".join(self._addresses()))
 
-    async def _close(self) -> None:
+    def _leave(self) -> None:
+        """Take no more requests at this address; what runs may finish for `DRAIN_S` and is then ended."""
         listener, self._listener, self._bound = self._listener, None, None
-        if listener is not None:
-            await listener.close()
-            log.info("the API is off")
+        if listener is None:
+            return
+        log.info("the API is off")
+        listener.stop_accepting()
+        if len(self._draining) >= MAX_DRAINING:
+            self._end_requests(lambda caller: caller.listener != 0, _switched_off())
+        task = asyncio.create_task(self._drain(listener, self._n_listeners), name="answers of a closed API")
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+
+    async def _drain(self, listener: Listener, number: int) -> None:
+        closing = asyncio.create_task(listener.close())
+        await asyncio.wait({closing}, timeout=DRAIN_S)
+        self._end_requests(lambda caller: caller.listener == number, _switched_off())
+        await closing
+
+    async def _watch_certificate(self) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_CHECK_S)
+            async with self._changing:
+                try:
+                    tls = await self._certificate.renewed()
+                except WorldFault as error:  # what is shown may be good for a while yet
+                    log.warning("the certificate could not be renewed: %s", error.message)
+                    continue
+                if tls is not None and self._listener is not None:
+                    self._listener.renew(tls)
+                    self._send(ApiChanged(self.state()))
 
     def _addresses(self) -> tuple[str, ...]:
         if self._listener is None or self._bound is None:
             return ()
         host = self._bound[0]
         hosts = ("127.0.0.1", *own_addresses()) if host in _ANY else (host,)
-        return tuple(base_url(name, self._listener.port) for name in hosts)
+        port, is_encrypted = self._listener.port, self._bound[2]
+        # Programs on this machine may speak either; theirs comes first.
+        plain = tuple(base_url(name, port) for name in hosts if not is_encrypted or is_loopback(name))
+        return (*plain, *(base_url(name, port, "https") for name in hosts)) if is_encrypted else plain
+
+
+def _numbered(app: ASGIApp, number: int) -> ASGIApp:
+    async def numbered(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[LISTENER_IN_SCOPE] = number
+        await app(scope, receive, send)
+
+    return numbered
+
+
+def _switched_off() -> HostUnreachable:
+    return HostUnreachable("The API was switched off or moved.", hint="Look in Deskside where it is.", address="")
 
 
 def _check(options: ApiOptions) -> None:

@@ -7,6 +7,9 @@ from starlette.requests import Request
 KEY_IN_SCOPE = "deskside.key"
 """Where the gate puts the name of the key that a request came with."""
 
+LISTENER_IN_SCOPE = "deskside.listener"
+"""Where the public listener puts its number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -16,11 +19,13 @@ class Caller:
         address: the peer's address; "window" for the person's own requests.
         key: name of the API key it came with; "" without one.
         is_person: the window or the terminal asks, not another program.
+        listener: number of the public listener that it came by; 0 for the private one.
     """
 
     address: str
     key: str = ""
     is_person: bool = False
+    listener: int = 0
 
     @property
     def client(self) -> str:
@@ -35,4 +40,4 @@ WINDOW = Caller("window", is_person=True)
 def caller_of(request: Request) -> Caller:
     """The other program that sent a request."""
     address = request.client.host if request.client is not None else ""
-    return Caller(address, request.scope.get(KEY_IN_SCOPE, ""))
+    return Caller(address, request.scope.get(KEY_IN_SCOPE, ""), listener=request.scope.get(LISTENER_IN_SCOPE, 0))

@@ -5,15 +5,17 @@ import contextlib
 import errno
 import ipaddress
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 
 import psutil
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from runtime.errors import WorldFault
+from runtime.host.tls_door import DoorConfig, TlsDoor
 
 BACKLOG = 512
 KEEP_ALIVE_S = 75
@@ -28,15 +30,18 @@ _OPEN_FILES = 4096
 _START_TIMEOUT_S = 10.0
 
 
-class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """uvicorn's, which by itself keeps any number of silent connections for ever."""
+class _Protocol(H11Protocol):
+    """uvicorn's in pure Python, whichever others are installed: it bounds heads and refuses smuggling shapes.
+
+    By itself it keeps any number of silent connections for ever.
+    """
 
     _check: asyncio.TimerHandle | None = None
     _was_silent = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
-        if len(self.connections) > self.config.limit_concurrency + _SPARE_CONNECTIONS:
+        if len(self.connections) > (self.config.limit_concurrency or 0) + _SPARE_CONNECTIONS:
             transport.close()
             return
         self._check_later()
@@ -51,7 +56,8 @@ class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def _close_if_silent(self) -> None:
         # Between requests uvicorn's own keep-alive timer runs; it stops at the first byte of the next one.
-        is_silent = self.cycle is None or (self.cycle.response_complete and self.timeout_keep_alive_task is None)
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn leaves out the None
+        is_silent = cycle is None or (cycle.response_complete and self.timeout_keep_alive_task is None)
         if is_silent and self._was_silent:
             self.transport.close()
             return
@@ -90,8 +96,13 @@ class _Server(uvicorn.Server):
 class Listener:
     """One address with an app behind it. Home: the event loop."""
 
-    def __init__(self, app: ASGIApp, host: str, port: int, *, grace_s: float = 2.0) -> None:
+    def __init__(
+        self, app: ASGIApp, host: str, port: int, *, grace_s: float = 2.0, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """With `tls`, other machines must speak it; programs on this one may."""
         self._app = app
+        self._tls = tls
+        self._config: DoorConfig | None = None
         self._host = host
         self._port = port
         self._grace_s = grace_s
@@ -107,7 +118,7 @@ class Listener:
         """
         sockets = await asyncio.to_thread(_bind, self._host, self._port)
         self.port = int(sockets[0].getsockname()[1])
-        config = uvicorn.Config(
+        config = DoorConfig(
             self._app,
             lifespan="off",
             log_config=None,
@@ -115,11 +126,15 @@ class Listener:
             server_header=False,
             backlog=BACKLOG,
             limit_concurrency=max_connections(),
-            http=_Protocol,
+            http=TlsDoor if self._tls is not None else _Protocol,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._grace_s)),
             ws="none",
         )
+        config.inner = _Protocol
+        if self._tls is not None:
+            config.tls = self._tls
+        self._config = config
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets), name=f"listener {self._host}:{self.port}")
         deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
@@ -127,6 +142,11 @@ class Listener:
             if self._task.done() or asyncio.get_running_loop().time() > deadline:
                 raise WorldFault(f"The server at {self._host}:{self.port} did not start.")
             await asyncio.sleep(0.005)
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Show another certificate from the next connection on."""
+        if self._config is not None:
+            self._config.tls = tls
 
     def stop_accepting(self) -> None:
         """Refuse new connections from now on; what runs goes on."""
@@ -219,10 +239,10 @@ def _user_of(port: int) -> str:
     return " by another program"
 
 
-def base_url(host: str, port: int) -> str:
+def base_url(host: str, port: int, scheme: str = "http") -> str:
     """`http://host:port`, with brackets around an IPv6 address."""
     try:
         is_v6 = ipaddress.ip_address(host).version == 6  # noqa: PLR2004
     except ValueError:
         is_v6 = False
-    return f"http://[{host}]:{port}" if is_v6 else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if is_v6 else f"{scheme}://{host}:{port}"

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from runtime.errors import HostUnreachable
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
 from runtime.host.api.anthropic import AnthropicRoutes
@@ -24,6 +25,7 @@ from runtime.host.api.ollama_models import OllamaModelRoutes
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openapi import OpenApiRoutes
 from runtime.host.api.responses import ResponsesRoutes
+from runtime.host.api_certificate import ApiCertificate
 from runtime.host.api_switch import ApiSwitch, with_overrides
 from runtime.host.config import HostConfig, HostReady
 from runtime.host.events import EventHub
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
 """Running answers may take so long to finish after the host was asked to end."""
+_LAST_WORDS_S = 1.0
+"""Then they get an error, and so long to send it."""
 
 
 @functools.cache
@@ -80,6 +84,7 @@ class Host:
                 self._settings.current.api, enabled=config.api_enabled, host=config.api_host, port=config.api_port
             ),
             keys=self._keys,
+            certificate=ApiCertificate(config.data.tls),
             end_requests=self._models.desk.end_where,
             send=self._hub.send,
         )
@@ -166,11 +171,15 @@ class Host:
     async def _close(self) -> None:
         log.info("ending")
         self._switch.stop_accepting()
-        draining = asyncio.create_task(self._models.supervisor.close(DRAIN_S))
+        draining = asyncio.create_task(self._models.supervisor.close(DRAIN_S + _LAST_WORDS_S))
+        loop = asyncio.get_running_loop()
+        bound = loop.call_later(DRAIN_S, self._end_requests)
         hurry = asyncio.create_task(self._end_at_once.wait())
         await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
+        bound.cancel()
         if not draining.done():
+            self._end_requests()
             draining.cancel()
             await asyncio.wait({draining})
             await self._models.supervisor.close(0.0)
@@ -179,6 +188,10 @@ class Host:
         await self._models.close()
         await asyncio.gather(self._switch.close(), self._private.close())
         self._keys.save()
+
+    def _end_requests(self) -> None:
+        error = HostUnreachable("Deskside is ending.", hint="Start it again.", address="")
+        self._models.desk.end_where(lambda _caller: True, error)
 
     # --- facts --------------------------------------------------------------------------------------------
 
