@@ -18,6 +18,7 @@ from app.event_stream import HTTP_OK, EventStream, reply_failure, reply_status, 
 from app.mirror import Mirror, Part
 from runtime.errors import BugFault, Failure, to_failure
 from runtime.messages.api import (
+    ApiKeyInfo,
     ApiState,
     CancelRequest,
     ChatRequest,
@@ -40,7 +41,7 @@ from runtime.messages.fit import NodeInfo
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.library import Download, Job
 from runtime.messages.shared import Message
-from runtime.options import ApiOptions, LoadOptions
+from runtime.options import ApiOptions, KeyLimits, LoadOptions
 
 __all__ = ["ChatStream", "Failed", "HostLink"]
 
@@ -290,9 +291,29 @@ class HostLink(QObject):
         """Turn the public API on or off or move it; `api_changed` follows."""
         self.send("PUT", "/admin/api", options, msgspec.json.Decoder(ApiState).decode, None, failed)
 
-    def new_key(self, name: str, done: Callable[[NewKeyAnswer], None], *, failed: Failed | None = None) -> None:
+    def ask_api(self, done: Callable[[ApiState], None], *, failed: Failed | None = None) -> None:
+        """The public API as it is now, with the use of its keys, of which no event tells."""
+        self.send("GET", "/admin/api", None, msgspec.json.Decoder(ApiState).decode, done, failed)
+
+    def new_key(
+        self,
+        name: str,
+        done: Callable[[NewKeyAnswer], None],
+        *,
+        limits: KeyLimits | None = None,
+        failed: Failed | None = None,
+    ) -> None:
         """Make an API key; it is shown this once."""
-        self.send("POST", "/admin/keys", NewKey(name), msgspec.json.Decoder(NewKeyAnswer).decode, done, failed)
+        wanted = NewKey(name, limits or KeyLimits())
+        self.send("POST", "/admin/keys", wanted, msgspec.json.Decoder(NewKeyAnswer).decode, done, failed)
+
+    def set_key_limits(
+        self, name: str, limits: KeyLimits, done: Callable[[], None] | None = None, *, failed: Failed | None = None
+    ) -> None:
+        """Change what the holder of a key may take."""
+        tell = (lambda _key: done()) if done is not None else None
+        path = f"/admin/keys/{quote(name, safe='')}"
+        self.send("PUT", path, limits, msgspec.json.Decoder(ApiKeyInfo).decode, tell, failed)
 
     def delete_key(self, name: str, *, failed: Failed | None = None) -> None:
         """Delete an API key."""

@@ -20,6 +20,11 @@ def now_local() -> _datetime.datetime:
     return _datetime.datetime.now().astimezone()
 
 
+def local_date(at_s: float) -> _datetime.date:
+    """The local day of a time in seconds since the epoch."""
+    return _datetime.datetime.fromtimestamp(at_s).astimezone().date()
+
+
 def format_bytes(size_bytes: float | None) -> str:
     """`98362432` -> `98.4 MB`; `None` -> `not available`."""
     if size_bytes is None:

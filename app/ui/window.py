@@ -125,7 +125,7 @@ class MainWindow(QMainWindow):
             models.page_wanted.connect(self.show_page)
             return models
         if name == "server":
-            from app.ui.pages.server import ServerPage
+            from app.ui.server.page import ServerPage
 
             server = ServerPage(context, appearance)
             server.copied.connect(self._copy)

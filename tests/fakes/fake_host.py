@@ -42,6 +42,7 @@ from runtime.messages.api import (
     ApiChanged,
     ApiKeyInfo,
     ApiState,
+    CancelRequest,
     ChatEvent,
     ChatRequest,
     CountAnswer,
@@ -56,6 +57,7 @@ from runtime.messages.api import (
     ModelGone,
     NewKey,
     NewKeyAnswer,
+    RequestInfo,
     Snapshot,
     Status,
     UnloadRequest,
@@ -84,6 +86,7 @@ class FakeHost:
         chats: requests received.
         n_cancelled: streams whose reader went away before their end.
         paths: every request line, "GET /admin/status".
+        requests: the live table; `cancelled` has the ids asked to be cancelled.
         library: the pretended library, hub, plans and downloads.
     """
 
@@ -100,6 +103,8 @@ class FakeHost:
     counts: list[CountRequest] = field(default_factory=list)
     loads: list[LoadRequest] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    requests: tuple[RequestInfo, ...] = ()
+    cancelled: list[str] = field(default_factory=list)
     n_cancelled: int = 0
     port: int = 0
     library: FakeModels = field(default_factory=FakeModels)
@@ -298,6 +303,7 @@ class FakeHost:
             addresses=(f"http://{options.host}:{options.port}/v1",) if running else (),
             keys=self.api.keys,
             problem=self.api_problem if options.enabled else "",
+            dialects=self.api.dialects,
         )
         self.emit(ApiChanged(state))
         return state
@@ -409,6 +415,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, hardware_sample())
             case "GET", "/admin/api":
                 self._send(200, host.api)
+            case "GET", "/admin/requests":
+                self._send(200, host.requests)
+            case "POST", "/admin/requests/cancel":
+                host.cancelled.append(msgspec.json.decode(body, type=CancelRequest).request_id)
+                self._send(204)
             case "PUT", "/admin/api":
                 self._send(200, host.set_api(msgspec.json.decode(body, type=ApiOptions)))
             case "POST", "/admin/keys":

@@ -26,7 +26,12 @@ def main() -> int:
             "QT_SCALE_FACTOR": str(scale),
             "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
         }
-        for module in ("tests.pictures.shoot", "tests.pictures.models", "tests.pictures.files"):
+        for module in (
+            "tests.pictures.shoot",
+            "tests.pictures.models",
+            "tests.pictures.files",
+            "tests.pictures.server",
+        ):
             sizes = [str(chosen.out), name, str(width), str(height)]
             command = [sys.executable, "-m", module, *sizes, *chosen.only]
             failed |= subprocess.run(command, env=environ, check=False).returncode

@@ -1,17 +1,14 @@
 import msgspec
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
 from app.ui.appearance import Appearance
 from app.ui.pages.benchmark import RUNS, BenchmarkPage
 from app.ui.pages.hardware import HISTORY, HardwarePage
-from app.ui.pages.server import ServerPage
 from app.ui.pages.settings import SettingsPage
-from app.ui.pages.snippets import SNIPPETS, snippet
 from app.ui.window import MainWindow
 from runtime.messages.api import HardwareChanged
 from tests.app.ui.conftest import WAIT_MS
@@ -22,80 +19,6 @@ from tests.fakes.fake_host import FakeHost
 
 def texts(widget: QWidget) -> str:
     return "\n".join(label.text() for label in widget.findChildren(QLabel) if not label.isHidden())
-
-
-def test_when_the_api_is_turned_on_then_address_and_snippets_are_ready_to_copy(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
-) -> None:
-    page = live_window.page_widget("server")
-    assert isinstance(page, ServerPage)
-    live_window.show_page("server")
-    assert "The API is off" in texts(page)
-    QTest.mouseClick(page._switch, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: context.link.api is not None and context.link.api.running, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: "The API is on" in texts(page), timeout=WAIT_MS)
-    address = fake_host.api.addresses[0]
-    assert page._snippet.text().startswith(f"curl {address.removesuffix('/v1')}/v1/chat/completions")
-    assert fake_host.installed[0].id in page._snippet.text()
-    page._choose_snippet("Python")
-    assert "from openai import OpenAI" in page._snippet.text()
-    page.copied.emit(page._snippet.text())
-    assert QGuiApplication.clipboard().text() == page._snippet.text()
-
-
-def test_when_the_local_network_is_allowed_then_a_warning_asks_for_a_key(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
-) -> None:
-    page = live_window.page_widget("server")
-    assert isinstance(page, ServerPage)
-    live_window.show_page("server")
-    page._lan.click()
-    qtbot.waitUntil(lambda: fake_host.api.options.host == "0.0.0.0", timeout=WAIT_MS)
-    qtbot.waitUntil(page._warning.isVisible, timeout=WAIT_MS)
-    assert "make an API key" in page._warning_text.text()
-
-
-def test_when_a_key_is_made_then_it_is_shown_once_and_can_be_deleted(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost, context: AppContext
-) -> None:
-    page = live_window.page_widget("server")
-    assert isinstance(page, ServerPage)
-    live_window.show_page("server")
-    page._make_key("Editor")
-    qtbot.waitUntil(page._new_key.isVisible, timeout=WAIT_MS)
-    assert page._key
-    assert page._key in page._new_key_text.text()
-    qtbot.waitUntil(lambda: context.link.api is not None and len(context.link.api.keys) == 1, timeout=WAIT_MS)
-    delete = next(
-        each for each in page.findChildren(QAbstractButton) if each.accessibleName() == "Delete the key Editor"
-    )
-    delete.click()
-    qtbot.waitUntil(lambda: not fake_host.api.keys, timeout=WAIT_MS)
-
-
-def test_when_port_and_origins_are_changed_then_the_host_is_told(
-    qtbot: QtBot, live_window: MainWindow, fake_host: FakeHost
-) -> None:
-    page = live_window.page_widget("server")
-    assert isinstance(page, ServerPage)
-    live_window.show_page("server")
-    page._port.setValue(4321)
-    page._on_port()
-    qtbot.waitUntil(lambda: fake_host.api.options.port == 4321, timeout=WAIT_MS)
-    page._origins.setText("https://a.example, https://b.example")
-    page._on_origins()
-    qtbot.waitUntil(
-        lambda: fake_host.api.options.allowed_origins == ("https://a.example", "https://b.example"), timeout=WAIT_MS
-    )
-
-
-def test_when_a_snippet_is_made_then_each_language_has_address_model_and_key() -> None:
-    for language in SNIPPETS:
-        text = snippet(language, "http://127.0.0.1:1/v1", "some-model", with_key=True)
-        assert "http://127.0.0.1:1/v1" in text
-        assert "some-model" in text
-        assert "YOUR_KEY" in text
-        assert "YOUR_KEY" not in snippet(language, "http://127.0.0.1:1", "m", with_key=False)
 
 
 def test_when_readings_come_then_cards_show_them_and_the_history_is_bounded(
