@@ -246,7 +246,7 @@ def _lists(t: Tokens) -> str:
     QListView[kind="palette"]::item:selected {{ background: {t.selected}; color: {t.text}; }}
     QListView[kind="palette"]::item:hover {{ background: {t.hover}; }}
     QTableView {{ gridline-color: {t.line}; selection-background-color: {t.selected}; selection-color: {t.text}; }}
-    QTableView[kind="live"]::item {{ padding: 0 {Space.XS}px; border: none; }}
+    QTableView[kind="live"]::item {{ padding: 0 {Space.HAIR}px; border: none; }}
     QTableView[kind="live"]::item:selected {{ background: {t.selected}; color: {t.text}; }}
     QHeaderView::section {{ background: {t.panel}; color: {t.text_muted}; border: none;
         border-bottom: {Size.LINE}px solid {t.line}; padding: {Space.HAIR}px {Space.XS}px;

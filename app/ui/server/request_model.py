@@ -50,8 +50,8 @@ def columns() -> tuple[Column, ...]:
 def state_words(request: RequestInfo) -> str:
     """A request's state for people."""
     return {
-        "loading": tr("Waits for the model"),
-        "queued": tr("Waits for a slot"),
+        "loading": tr("Model loads"),
+        "queued": tr("Waits"),
         "prompt": tr("Reads"),
         "generating": tr("Writes"),
         "finished": tr("Done"),
