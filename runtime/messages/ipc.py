@@ -33,8 +33,8 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     """Load this file; the only message that may follow `Hello`.
 
     `resolved` is the plan to follow; without one the worker works it out by `runtime.fit.defaults`. `states_folder`
-    is where prompts are stored across restarts; empty stores none. `draft_path`
-    is the file of the draft model, empty without one, and `draft` its plan.
+    is where prompts are stored across restarts; empty stores none. `draft_path` is the file of the draft model, empty
+    without one, and `draft` its plan. `projector` is the path of the part that reads pictures or sound; "" is none.
     """
 
     path: str
@@ -43,6 +43,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     states_folder: str = ""
     draft_path: str = ""
     draft: ResolvedLoad | None = None
+    projector: str = ""
 
 
 class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -156,7 +156,8 @@ class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a loaded model is, as llama.cpp reports it.
 
     `resolved` holds the values automatic load options came to, by option name. `memory` is what llama.cpp then
-    allocated on each device, `n_layer_on` the layers it put there (output layer included).
+    allocated on each device, `n_layer_on` the layers it put there (output layer included). `projector` is the name of
+    the file it sees or hears with; "" without one.
     """
 
     name: str
@@ -185,3 +186,4 @@ class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     can_hear: bool = False
     can_rerank: bool = False
     n_layer_on: dict[str, int] = {}
+    projector: str = ""

@@ -35,7 +35,7 @@ from runtime.probe.report import (
     ProbeRequest,
 )
 from runtime.worker import amx, breakdown, memory, native, parameters, projector
-from runtime.worker.devices import CPU, Device, list_devices, register_nodes
+from runtime.worker.devices import Device, list_devices, register_nodes
 from runtime.worker.load import LOG, check_magic, load_error, model_shape, read_metadata
 
 NODE_HOLD_S = 0.2
@@ -109,7 +109,7 @@ class Prober:
         if not request.projector:
             return measured
         sizes = projector.planned_bytes(Path(request.projector), resolved, opened.devices, by_log=self._by_log)
-        return msgspec.structs.replace(measured, memory=_with_projector(measured.memory, sizes, resolved))
+        return msgspec.structs.replace(measured, memory=projector.with_projector(measured.memory, sizes, resolved))
 
     def _try(self, path: Path, opened: _Opened, resolved: ResolvedLoad) -> Measured:
         LOG.clear(keep_model=True)
@@ -164,17 +164,6 @@ def _with_larger_compute(parts: tuple[DeviceMemory, ...], others: tuple[DeviceMe
         msgspec.structs.replace(part, compute_bytes=max(part.compute_bytes, other.get(part.device, 0)))
         for part in parts
     )
-
-
-def _with_projector(
-    parts: tuple[DeviceMemory, ...], sizes: dict[str, int], resolved: ResolvedLoad
-) -> tuple[DeviceMemory, ...]:
-    by_name = {part.device: part for part in parts}
-    for name, size_bytes in sizes.items():
-        part = by_name.get(name, DeviceMemory(name))
-        by_name[name] = msgspec.structs.replace(part, projector_bytes=size_bytes)
-    order = [*resolved.devices, CPU]
-    return tuple(sorted(by_name.values(), key=lambda part: order.index(part.device)))
 
 
 def _read(requests: "queue.Queue[bytes | None]") -> None:

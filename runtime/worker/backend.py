@@ -35,13 +35,30 @@ class LlamaBackend:
         """Decode and wait; returns llama_decode's code. At 0, `logits` shows the wanted rows."""
         if len(plan.output_rows) > self.n_outputs_max:
             raise BugFault(f"{len(plan.output_rows)} rows of logits wanted, {self.n_outputs_max} can be had")
-        self._arrays.fill(plan)
-        code: int = native.decode(self._context, self._arrays.batch)
+        code = self._decode_media(plan) if plan.media is not None else self._decode_tokens(plan)
         if code == 0 and plan.output_rows:
             if self._waits:
                 native.synchronize(self._context)  # lets other threads run, which `get_logits` does not
             # Puts the rows in batch order.
             self.logits.bind(native.get_logits(self._context))
+        return code
+
+    def _decode_tokens(self, plan: BatchPlan) -> int:
+        self._arrays.fill(plan)
+        return int(native.decode(self._context, self._arrays.batch))
+
+    def _decode_media(self, plan: BatchPlan) -> int:
+        batch, alive = self._arrays.media_batch(plan)
+        is_causal = plan.media is None or plan.media.span.is_causal
+        if is_causal:
+            code = int(native.decode(self._context, batch))
+        else:
+            native.set_causal_attn(self._context, False)
+            try:
+                code = int(native.decode(self._context, batch))
+            finally:
+                native.set_causal_attn(self._context, True)
+        del alive
         return code
 
     def remove_range(self, seq_id: int, p0: int, p1: int) -> bool:

@@ -121,7 +121,8 @@ class Engine:
         """
         self._check(request)
         self._check_room(request)
-        samplers = () if request.pooled else self._factory.make(request.options, request.prompt, request.plan)
+        text = tuple(token for token in request.prompt if token >= 0) if request.media else request.prompt
+        samplers = () if request.pooled else self._factory.make(request.options, text, request.plan)
         with self._wake:
             self._check_room(request)
             if request.request_id in self._live:
@@ -138,7 +139,9 @@ class Engine:
         if not n_prompt:
             raise BadRequest("The prompt is empty.", param="prompt")
         n_vocab = self._model.vocab.n_tokens
-        if min(request.prompt) < 0 or max(request.prompt) >= n_vocab:
+        n_rows = sum(span.n_rows for span in request.media)
+        n_outside = sum(not 0 <= token < n_vocab for token in request.prompt) if n_rows else 0
+        if n_outside != n_rows or (not n_rows and (min(request.prompt) < 0 or max(request.prompt) >= n_vocab)):
             raise BadRequest(f"A token of the prompt is outside the vocabulary (0 to {n_vocab - 1}).", param="prompt")
         needs_room = request.options.max_tokens != 0
         if n_prompt + needs_room > n_ctx:
@@ -148,6 +151,9 @@ class Engine:
                 prompt_tokens=n_prompt,
                 n_ctx=n_ctx,
             )
+        most = self._model.resolved.n_ubatch
+        if any(span.n_rows > most for span in request.media if not span.is_causal):
+            raise BadRequest(f"A picture has more than the {most:,} rows that can be read at once.", param="messages")
         if not self._model.has_memory:
             raise BadRequest("This model only reads texts into numbers; it cannot write.", param="model")
 

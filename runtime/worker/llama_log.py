@@ -43,9 +43,14 @@ class LlamaLog:
         self._layer_devices: dict[int, str] = {}
         self._callback = native.LogCallback(self._on_text)
 
+    @property
+    def address(self) -> int | None:
+        """The callback, for other libraries that print as llama.cpp does."""
+        return ctypes.cast(self._callback, ctypes.c_void_p).value
+
     def install(self) -> None:
         """Make llama.cpp print here; the object must live as long as the process."""
-        native.log_set(ctypes.cast(self._callback, ctypes.c_void_p), None)
+        native.log_set(self.address, None)
 
     def _on_text(self, level: int, raw: bytes | None, _user_data: int | None) -> None:
         if raw is None:

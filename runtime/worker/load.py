@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import llama_cpp
 import psutil
+from msgspec.structs import replace as struct_replace
 
 from runtime.errors import (
     FileTruncated,
@@ -36,6 +38,9 @@ from runtime.worker.batch import BatchArrays
 from runtime.worker.devices import CPU, Device, list_devices, register_nodes
 from runtime.worker.llama_log import LlamaLog
 from runtime.worker.vocab import Vocab
+
+if TYPE_CHECKING:
+    from runtime.worker.projector import Projector
 
 OnProgress = Callable[[str, float], None]
 
@@ -73,6 +78,7 @@ class LlamaModel:
         draft: the draft model beside it (`runtime.worker.speculation`), which it owns.
         model: the `llama_model` pointer.
         context: the `llama_context` pointer.
+        projector: what it sees and hears with; None without.
         abort: makes a running decode end; lives as long as the context that reads it.
     """
 
@@ -88,6 +94,7 @@ class LlamaModel:
         self.has_memory = True
         self.can_roll_back = True
         self.draft: LlamaModel | None = None
+        self.projector: Projector | None = None
         self.abort = native.AbortFlag()
         native.set_abort_callback(context, native.flag_reader(), self.abort.address)
 
@@ -96,6 +103,9 @@ class LlamaModel:
         if self.draft is not None:
             self.draft.close()
             self.draft = None
+        if self.projector is not None:
+            self.projector.close()
+            self.projector = None
         if self.context:
             native.free(self.context)
             self.context = 0
@@ -126,7 +136,12 @@ class _Progress:
 
 
 def load_model(
-    path: Path, options: LoadOptions, on_progress: OnProgress, resolved: ResolvedLoad | None = None
+    path: Path,
+    options: LoadOptions,
+    on_progress: OnProgress,
+    resolved: ResolvedLoad | None = None,
+    *,
+    projector: Path | None = None,
 ) -> LlamaModel:
     """Load a model.
 
@@ -136,6 +151,7 @@ def load_model(
         on_progress: called with a stage and a fraction 0..1; an exception raised in it cancels the load and
             comes out of this function.
         resolved: the plan to follow; without one it is worked out here from what is free now.
+        projector: the part that reads pictures or sound; None without.
 
     Raises:
         NotGguf: the file does not start as a GGUF file does.
@@ -143,7 +159,7 @@ def load_model(
         UnknownArchitecture: this llama.cpp does not know the model's kind.
         NotEnoughMemory: an allocation failed, or would.
         ModelLoadFailed: anything else, with llama.cpp's last words as `reason`; also when a node or a device of the
-            plan is not there.
+            plan is not there, or the projector is not this model's.
     """
     started = time.monotonic()
     check_magic(path)
@@ -168,11 +184,23 @@ def load_model(
         measured = memory.measure(
             model, loaded.context, LOG, shape=shape, resolved=loaded.resolved, devices=devices, dry_run=False
         )
+        if projector is not None:
+            on_progress("Reading the projector", 1.0)
+            measured = _add_projector(projector, loaded, measured, devices)
     except BaseException:
         loaded.close()
         raise
     loaded.facts = _facts(loaded, path, measured, load_s=time.monotonic() - started)
     return loaded
+
+
+def _add_projector(path: Path, loaded: LlamaModel, measured: Measured, devices: Sequence[Device]) -> Measured:
+    # libmtmd is only brought in by models that have use for it.
+    from runtime.worker.projector import open_projector, with_projector
+
+    n_embd: int = native.model_n_embd_inp(loaded.model)
+    loaded.projector = open_projector(path, loaded.model, n_embd, loaded.resolved, devices, LOG)
+    return struct_replace(measured, memory=with_projector(measured.memory, loaded.projector.sizes, loaded.resolved))
 
 
 def check_magic(path: Path) -> None:
@@ -415,6 +443,9 @@ def _facts(loaded: LlamaModel, path: Path, measured: Measured, *, load_s: float)
         engine=f"llama.cpp (llama-cpp-python {llama_cpp.__version__})",
         resolved=automatic,
         memory=measured.memory,
+        can_see=loaded.projector is not None and loaded.projector.sees,
+        can_hear=loaded.projector is not None and loaded.projector.hears,
+        projector=loaded.projector.path.name if loaded.projector is not None else "",
         n_layer_on=measured.n_layer_on,
     )
 

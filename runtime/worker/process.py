@@ -156,7 +156,8 @@ class WorkerProcess:
             # The words of the header and what reads the answers come while llama.cpp reads the weights.
             with ThreadPoolExecutor(1, "header") as pool:
                 words = pool.submit(_prepare, path, header.chat_template)
-                model = load_model(path, order.options, self._on_progress, order.resolved)
+                beside = Path(order.projector) if order.projector else None
+                model = load_model(path, order.options, self._on_progress, order.resolved, projector=beside)
                 if order.draft_path:
                     load_draft(model, Path(order.draft_path), order.draft, self._on_progress)
                 language = Language(model.vocab, words.result(), n_ctx=model.facts.n_ctx, clock=now_local)

@@ -1,17 +1,21 @@
-"""What a projector (`mmproj`: the part of a model that reads pictures or sound) takes: llama.cpp's own account."""
+"""The projector (`mmproj`: the part of a model that reads pictures or sound): opening it, and what it takes."""
 
+import ctypes
 import os
+import re
 from collections.abc import Sequence
-from ctypes import c_char_p
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llama_cpp import mtmd_cpp
+from msgspec.structs import replace
 
-from runtime.errors import ModelLoadFailed
-from runtime.messages.load import ResolvedLoad
-from runtime.worker import cxx_map
+from runtime.errors import ModelLoadFailed, NotEnoughMemory
+from runtime.gguf.facts import read_facts
+from runtime.messages.load import DeviceMemory, ResolvedLoad
+from runtime.worker import cxx_map, mtmd
 from runtime.worker.devices import CPU, Device
+from runtime.worker.llama_log import LlamaLog
 
 _MSVC_NAME = (
     "?mtmd_get_memory_usage@@YA?AV?$map@PEAUggml_backend_device@@_KU?$less@PEAUggml_backend_device@@@std@@"
@@ -19,11 +23,24 @@ _MSVC_NAME = (
 )
 _NAMES = ("mtmd_get_memory_usage", "_Z21mtmd_get_memory_usagePKc19mtmd_context_params", _MSVC_NAME)
 _N_WORDS = 2  # the device, and its bytes
+_WEIGHTS = re.compile(r"model size: +([\d.]+) MiB")
+_BUFFER = re.compile(r": +(\S+) compute buffer size = +([\d.]+) MiB")
+_MISMATCH = re.compile(r"mismatch between text model \(n_embd = (\d+)\) and mmproj \(n_embd = (\d+)\)")
+
+_MIB = 1024 * 1024
+
+PLACE_BOUND = frozenset({"deepseek4v"})
+"""Kinds whose rows depend on where in a prompt a picture stands: they cannot be encoded by themselves."""
+SIZED_BY_UBATCH = frozenset({"gemma4v", "gemma4uv"})
+"""Kinds that choose how many rows a picture gets, and whose rows must all be in one micro-batch."""
 
 
-def projector_params(resolved: ResolvedLoad, devices: Sequence[Device]) -> Any:  # noqa: ANN401 - a C struct
-    """How the projector of a load is opened: on the first device that takes layers, else on the processor."""
-    params = mtmd_cpp.mtmd_context_params_default()
+def projector_params(resolved: ResolvedLoad, devices: Sequence[Device], kind: str = "") -> Any:  # noqa: ANN401 - a C struct
+    """How the projector of a load is opened: on the first device that takes layers, else on the processor.
+
+    `kind` is llama.cpp's name of it.
+    """
+    params = mtmd.context_params_default()
     by_name = {device.name: device for device in devices}
     first = by_name.get(resolved.devices[0]) if resolved.devices and resolved.n_gpu_layers else None
     params.use_gpu = first is not None
@@ -31,6 +48,8 @@ def projector_params(resolved: ResolvedLoad, devices: Sequence[Device]) -> Any: 
     params.n_threads = resolved.n_threads
     params.print_timings = False
     params.warmup = True  # makes its compute buffer for the largest picture at once
+    if kind in SIZED_BY_UBATCH:
+        params.image_max_tokens = resolved.n_ubatch
     return params
 
 
@@ -44,7 +63,7 @@ def planned_bytes(
     Raises:
         ModelLoadFailed: llama.cpp cannot read it as a projector.
     """
-    params = projector_params(resolved, devices)
+    params = projector_params(resolved, devices, projector_kind(path))
     name = resolved.devices[0] if params.use_gpu else CPU
     function = None if by_log else _function()
     if function is None:
@@ -67,10 +86,142 @@ def planned_bytes(
 def _function() -> Any:  # noqa: ANN401 - a C function
     for name in _NAMES:
         try:
-            function = mtmd_cpp._libmtmd[name]  # noqa: SLF001 - the library the bindings loaded
+            function = mtmd.library[name]
         except AttributeError:
             continue
         function.restype = cxx_map.Map
-        function.argtypes = (c_char_p, mtmd_cpp.mtmd_context_params)
+        function.argtypes = (ctypes.c_char_p, mtmd.ContextParams)
         return function
     return None
+
+
+def projector_kind(path: Path) -> str:
+    """llama.cpp's name of a projector's kind, from its header; "" where it tells none.
+
+    Raises:
+        ModelLoadFailed: it is no GGUF file, or no projector. `OSError` as reading does.
+    """
+    facts = read_facts(path)
+    if facts.projector is None:
+        raise ModelLoadFailed(
+            f"{path.name} is no projector but a model of its own.",
+            hint="Choose the file whose name begins with mmproj.",
+            path=str(path),
+            reason="no projector",
+        )
+    return facts.projector.projector_type
+
+
+@dataclass(slots=True)
+class Projector:
+    """An opened projector. Freed by `close`; nobody may use it then.
+
+    Attributes:
+        context: the `mtmd_context` pointer.
+        path: its file.
+        sees: it takes pictures.
+        hears: it takes sounds.
+        uses_mrope: positions of a picture have several dimensions.
+        n_embd: numbers a row.
+        sizes: bytes it took by device, compute buffer included.
+    """
+
+    context: int
+    path: Path
+    sees: bool
+    hears: bool
+    uses_mrope: bool
+    n_embd: int
+    sizes: dict[str, int]
+
+    def close(self) -> None:
+        """Free it; closing twice is harmless."""
+        if self.context:
+            mtmd.free(self.context)
+            self.context = 0
+
+
+def with_projector(
+    parts: Sequence[DeviceMemory], sizes: dict[str, int], resolved: ResolvedLoad
+) -> tuple[DeviceMemory, ...]:
+    """What a model takes, with what its projector takes."""
+    by_name = {part.device: part for part in parts}
+    for name, size_bytes in sizes.items():
+        by_name[name] = replace(by_name.get(name, DeviceMemory(name)), projector_bytes=size_bytes)
+    order = [*resolved.devices, CPU]
+    return tuple(sorted(by_name.values(), key=lambda part: order.index(part.device)))
+
+
+def open_projector(
+    path: Path, model: int, n_embd: int, resolved: ResolvedLoad, devices: Sequence[Device], log: LlamaLog
+) -> Projector:
+    """Open the projector of a loaded model, with its compute buffer.
+
+    Args:
+        path: its file.
+        model: the `llama_model` it belongs to.
+        n_embd: numbers the model takes in for each row (`llama_model_n_embd_inp`).
+        resolved: how the model was loaded.
+        devices: those it could use.
+        log: gets its lines.
+
+    Raises:
+        ModelLoadFailed: it is no projector, not this model's, or llama.cpp refuses it. `OSError` as reading does.
+    """
+    log.clear(keep_model=True)
+    facts = read_facts(path)
+    facts.check_whole()
+    kind = projector_kind(path)
+    if kind in PLACE_BOUND:
+        raise ModelLoadFailed(
+            f"{path.name} is a projector of the kind {kind}, which is not supported yet.",
+            hint="Load the model without it (projector: none).",
+            path=str(path),
+            reason="kind of projector not supported",
+        )
+    mtmd.log_set(log.address, None)
+    params = projector_params(resolved, devices, kind)
+    context: int | None = mtmd.init_from_file(os.fsencode(path), model, params)
+    if not context:
+        raise _refusal(path, log)
+    device = resolved.devices[0] if params.use_gpu else CPU
+    return Projector(
+        context,
+        path,
+        sees=bool(mtmd.support_vision(context)),
+        hears=bool(mtmd.support_audio(context)),
+        uses_mrope=bool(mtmd.use_mrope(context)),
+        n_embd=n_embd,
+        sizes=_sizes(log, device, {found.ggml_name: found.name for found in devices}),
+    )
+
+
+def _refusal(path: Path, log: LlamaLog) -> ModelLoadFailed:
+    reason, told = log.reason(), {"path": str(path)}
+    if found := _MISMATCH.search("\n".join(log.lines())):
+        return ModelLoadFailed(
+            f"{path.name} belongs to another model: it makes rows of {found[2]} numbers, this model reads {found[1]}.",
+            hint="Choose the projector that came with the model, or none.",
+            reason=reason,
+            **told,
+        )
+    if re.search(r"failed to allocate|bad_alloc|out of memory", reason):
+        return NotEnoughMemory(f"There is not enough memory for {path.name}.", reason=reason, **told)
+    return ModelLoadFailed(
+        f"{path.name} could not be loaded. llama.cpp says: {reason or 'nothing'}",
+        hint="Choose another projector, or none.",
+        reason=reason,
+        **told,
+    )
+
+
+def _sizes(log: LlamaLog, device: str, names: dict[str, str]) -> dict[str, int]:
+    """Weights and compute buffers as llama.cpp printed them; a projector for both kinds prints each twice."""
+    found: dict[str, float] = {}
+    for line in log.lines():
+        if weights := _WEIGHTS.search(line):
+            found[device] = found.get(device, 0.0) + float(weights[1])
+        elif buffer := _BUFFER.search(line):
+            name = names.get(buffer[1], CPU)
+            found[name] = found.get(name, 0.0) + float(buffer[2])
+    return {name: int(size * _MIB) for name, size in found.items()}

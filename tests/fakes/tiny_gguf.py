@@ -68,8 +68,9 @@ def write_transformer(
     n_ctx_train: int = 4096,
     rope: RopeMetadata | None = None,
     extra_tokens: int = 0,
+    template: str = "",
 ) -> Path:
-    """A llama, or with `architecture="gemma3"` a model whose even layers see a sliding window."""
+    """A llama, `gemma3`, a model whose even layers see a sliding window, or `qwen2vl`, with M-RoPE positions."""
     n_head, n_head_kv, head = 4, 2, 16
     writer = _writer(path, architecture, n_ctx_train, extra_tokens)
     n_vocab = N_VOCAB + extra_tokens
@@ -86,10 +87,14 @@ def write_transformer(
     writer.add_value_length(head)
     if sliding_window:
         writer.add_sliding_window(sliding_window)
+    if template:
+        writer.add_chat_template(template)
+    if architecture == "qwen2vl":
+        writer.add_rope_dimension_sections([2, 3, 3, 0])
     # Tied to the output, large embeddings would only ever repeat the last token.
-    new = _random(seed, 0.15 if architecture == "llama" else 0.4)
+    new = _random(seed, 0.4 if architecture == "gemma3" else 0.15)
     tensors = {"token_embd.weight": new(n_vocab, N_EMBD), "output_norm.weight": np.ones(N_EMBD)}
-    if architecture == "llama":
+    if architecture != "gemma3":
         tensors["output.weight"] = new(n_vocab, N_EMBD) * 4
     for layer in range(_N_LAYER):
         tensors |= {
@@ -106,6 +111,9 @@ def write_transformer(
                 "ffn_down": new(N_EMBD, _N_FF),
             }.items()
         }
+        if architecture == "qwen2vl":
+            for name, width in (("attn_q", n_head), ("attn_k", n_head_kv), ("attn_v", n_head_kv)):
+                tensors[f"blk.{layer}.{name}.bias"] = new(width * head)
         if architecture == "gemma3":
             for name, width in (
                 ("post_attention_norm", N_EMBD),
