@@ -26,6 +26,8 @@ def _meta(title: str, text: str, unit: str = "none", **bounds: Any) -> Meta:  # 
     return Meta(title=title, description=text, extra={"unit": unit}, **bounds)
 
 
+NO_PROJECTOR = "none"
+
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 FlashAttention = Literal["auto", "on", "off"]
 ApiTls = Literal["off", "own", "files"]
@@ -159,6 +161,9 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     ] = "auto"
     draft_model: Annotated[str, Meta(max_length=4096)] = ""
     """Id or path of a small model of the same family that guesses ahead; empty is none."""
+    projector: Annotated[str, Meta(max_length=4096)] = ""
+    """Path of the part that reads pictures or sound (`mmproj`); empty takes the one that lies with the model, `none`
+    leaves it out."""
     speculation: Annotated[
         SpeculationMode,
         _meta(
@@ -178,6 +183,10 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     def wants_draft(self) -> bool:
         """Whether the draft model is to be loaded beside the model."""
         return bool(self.draft_model) and self.speculation in ("auto", "draft")
+
+    def projector_beside(self, own: str) -> str:
+        """Path of the projector to load, "" for none; `own` is the one that lies with the model, "" for none."""
+        return "" if self.projector == NO_PROJECTOR else self.projector or own
 
 
 class SamplingOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

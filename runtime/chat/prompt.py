@@ -74,13 +74,16 @@ class PromptBuilder:
         self._bos_ids = list(bos_ids)
         self._n_ctx = n_ctx
 
-    def count(self, messages: Sequence[Message], shape: AnswerShape = PLAIN_SHAPE) -> int:
-        """Tokens of a conversation as it would be asked, the generation prompt included.
+    def count(
+        self, messages: Sequence[Message], shape: AnswerShape = PLAIN_SHAPE, media_tokens: Sequence[int] = ()
+    ) -> int:
+        """Tokens of a conversation as it would be asked, the generation prompt included; `media_tokens` as in `build`.
 
         Raises:
             TemplateRefused, BadRequest: as `build`.
         """
-        return len(self._tokenize(self._rendered(messages, shape)))
+        text = self._rendered(messages, shape)
+        return len(self._tokenize(text)) + _media_size(text, media_tokens)
 
     def text(self, messages: Sequence[Message], shape: AnswerShape, *, continue_last: bool = False) -> str:
         """A conversation as it would be asked, as text; errors as `build`."""
@@ -118,6 +121,7 @@ class PromptBuilder:
         *,
         continue_last: bool = False,
         is_wanted: Callable[[], bool] = lambda: True,
+        media_tokens: Sequence[int] = (),
     ) -> Prompt:
         """Build the prompt.
 
@@ -128,6 +132,7 @@ class PromptBuilder:
             continue_last: go on writing the last assistant message.
             is_wanted: asked between renders and parts of a long text; once it says no, what was made so far is
                 returned.
+            media_tokens: what each picture and sound of the conversation will take, in order.
 
         Raises:
             BadRequest: if there is nothing to answer or to continue.
@@ -139,7 +144,7 @@ class PromptBuilder:
         starts = _turn_starts(marked)
         skipped = ""
 
-        def attempt(n_dropped: int) -> tuple[str, list[int]]:
+        def attempt(n_dropped: int) -> tuple[str, list[int], int]:
             nonlocal skipped
             kept = _without_oldest(marked, starts, n_dropped)
             text = self._template.render(
@@ -147,20 +152,21 @@ class PromptBuilder:
             )
             if not n_dropped and not continue_last:
                 skipped = self._skipped(kept, text, shape, ask, now)
-            return text + skipped, self._tokenize(text + skipped, is_wanted)
+            ids = self._tokenize(text + skipped, is_wanted)
+            return text + skipped, ids, len(ids) + _media_size(text, media_tokens)
 
-        text, ids = attempt(0)
+        text, ids, n_tokens = attempt(0)
         n_dropped = 0
         room = self._n_ctx - (0 if options.max_tokens == 0 else 1)
-        if options.context_policy == "drop_oldest" and len(ids) + self._reserve(options) > self._n_ctx:
-            n_dropped = self._turns_to_drop(len(ids), len(starts) - 1, self._reserve(options), attempt, is_wanted)
-            text, ids = attempt(n_dropped)
-        if len(ids) > room and is_wanted():
+        if options.context_policy == "drop_oldest" and n_tokens + self._reserve(options) > self._n_ctx:
+            n_dropped = self._turns_to_drop(n_tokens, len(starts) - 1, self._reserve(options), attempt, is_wanted)
+            text, ids, n_tokens = attempt(n_dropped)
+        if n_tokens > room and is_wanted():
             raise ContextExceeded(
-                f"The conversation has {len(ids):,} tokens, and the model was loaded with a context of "
+                f"The conversation has {n_tokens:,} tokens, and the model was loaded with a context of "
                 f"{self._n_ctx:,}.",
                 hint="Shorten it, load the model with a longer context, or let the oldest turns be dropped.",
-                prompt_tokens=len(ids),
+                prompt_tokens=n_tokens,
                 n_ctx=self._n_ctx,
             )
         kept = _without_oldest(marked, starts, n_dropped)
@@ -185,7 +191,7 @@ class PromptBuilder:
         n_tokens: int,
         most: int,
         reserve: int,
-        attempt: Callable[[int], tuple[str, list[int]]],
+        attempt: Callable[[int], tuple[str, list[int], int]],
         is_wanted: Callable[[], bool],
     ) -> int:
         """The fewest turns to drop so that the reserve fits, then rounded up to a quarter of the context.
@@ -201,7 +207,7 @@ class PromptBuilder:
             low, high = 1, most
             while low < high and is_wanted():
                 middle = (low + high) // 2
-                if len(attempt(middle)[1]) <= limit:
+                if attempt(middle)[2] <= limit:
                     high = middle
                 else:
                     low = middle + 1
@@ -210,7 +216,7 @@ class PromptBuilder:
         if most < 1:
             return 0
         stable = fewest(max(goal, 0))
-        if len(attempt(stable)[1]) <= goal:
+        if attempt(stable)[2] <= goal:
             return stable
         return fewest(self._n_ctx - reserve)
 
@@ -318,6 +324,12 @@ class PromptBuilder:
         rest = self._guard.tokenize(text[len(before) :])
         n_before = len(ids) - len(rest)
         return n_before if ids[n_before:] == rest else _common_length(self._tokenize(before), ids)
+
+
+def _media_size(text: str, media_tokens: Sequence[int]) -> int:
+    """What the pictures and sounds take that are left in a rendered text: the last ones."""
+    n_media = text.count(MEDIA)
+    return sum(media_tokens[-n_media:]) if n_media else 0
 
 
 def _answer_start(text: str, before_answer: str) -> str:

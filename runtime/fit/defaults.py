@@ -88,6 +88,7 @@ def resolve(
     n_cores: int,
     free_bytes: int,
     placement: Placement = CPU_ONLY,
+    least_n_ubatch: int = 0,
 ) -> ResolvedLoad:
     """Choose a number for everything left automatic.
 
@@ -100,6 +101,7 @@ def resolve(
             attention. A planner that has chosen a context itself sets `options.n_ctx` and passes what is left
             once the weights are in memory.
         placement: where the layers go, already decided.
+        least_n_ubatch: an automatic micro-batch is no smaller: what a picture needs whose rows are read at once.
 
     Raises:
         NotEnoughMemory: not even the smallest context fits, or the one asked for does not (`needed_bytes`,
@@ -116,8 +118,10 @@ def resolve(
     n_seq_max = min(n_parallel + idle, LLAMA_MAX_SEQ)
     wanted = options.n_ctx or min(DEFAULT_N_CTX, shape.n_ctx_train or DEFAULT_N_CTX)
     n_ubatch = options.n_ubatch or min(DEFAULT_N_UBATCH, options.n_batch or DEFAULT_N_UBATCH)
+    if options.n_ubatch is None:
+        n_ubatch = max(n_ubatch, least_n_ubatch)
     n_batch = options.n_batch or (max(DEFAULT_N_BATCH_GPU, n_ubatch) if placement.n_gpu_layers else n_ubatch)
-    n_batch = max(n_batch, n_parallel)
+    n_batch = max(n_batch, n_parallel, least_n_ubatch)
     if not shape.has_memory:
         # An encoder sees its whole text at once: it must fit one micro-batch.
         wanted = min(wanted, shape.n_ctx_train or wanted)
@@ -129,7 +133,7 @@ def resolve(
     if flash_attn == "auto" and not placement.n_gpu_layers and shape.has_memory and not is_quantized(options.type_v):
         left_bytes = free_bytes - _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch)
         if found := _n_ubatch_without_flash(shape, options, n_cells, n_ubatch, left_bytes):
-            flash_attn, n_ubatch = "off", found
+            flash_attn, n_ubatch = "off", found if options.n_ubatch else max(found, least_n_ubatch)
     draft_rows = min(n_parallel * n_draft_max, MAX_DRAFT_ROWS)
     return ResolvedLoad(
         n_ctx=n_ctx,

@@ -46,6 +46,7 @@ class PlanInputs:
         alone: count `ours_bytes` as free, since those models would be unloaded first.
         draft: shape of the draft model; None without one.
         projector_bytes: size of the projector's file; 0 without one.
+        least_n_ubatch: rows of a picture that the model must read in one micro-batch; 0 without such.
         history: speeds of this machine's answers, newest last; they correct predictions.
         exact: ask for dry runs; False answers at once by formula.
     """
@@ -59,5 +60,6 @@ class PlanInputs:
     alone: bool = True
     draft: ModelShape | None = None
     projector_bytes: int = 0
+    least_n_ubatch: int = 0
     history: Sequence[SpeedSample] = ()
     exact: bool = True

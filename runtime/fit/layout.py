@@ -119,6 +119,7 @@ class Layouts:
                 replace(self._options, n_ctx=n_ctx),
                 n_cores=self._inputs.machine.n_cores,
                 free_bytes=max(0, self._budgets.cpu.usable_bytes - self._shape.layers_bytes - self._shape.input_bytes),
+                least_n_ubatch=self._inputs.least_n_ubatch,
             )
         except NotEnoughMemory:
             return None
@@ -156,6 +157,7 @@ class Layouts:
             n_cores=self._inputs.machine.n_cores,
             free_bytes=PLENTY,
             placement=placement,
+            least_n_ubatch=self._inputs.least_n_ubatch,
         )
         extra = int((resolved.n_parallel - 1) * min(resolved.n_ctx, defaults.POOL_SHARE) * wish.pool_share)
         return replace(resolved, n_cells=padded(resolved.n_ctx + extra))

@@ -196,6 +196,7 @@ def _with_options(inputs: PlanInputs, options: LoadOptions) -> PlanInputs:
         alone=inputs.alone,
         draft=inputs.draft,
         projector_bytes=inputs.projector_bytes,
+        least_n_ubatch=inputs.least_n_ubatch,
         history=inputs.history,
         exact=False,
     )

@@ -41,6 +41,10 @@ _MAX_COUNT = 1 << 32
 _MAX_BASE_MODELS = 16
 _SITE = re.compile(r"^https?://[^/]*/")
 
+_GEMMA3_MERGE = 4
+_GEMMA4_ROWS = 280
+"""What the model was mostly trained with; it takes 70 to 1,120 rows for a picture, and gets what there is room for."""
+
 MAX_SPECIAL_TOKENS = 100_000
 """Vocabularies with room for more keep a few thousand of them."""
 _TOKEN_CONTROL = 3
@@ -56,6 +60,9 @@ class ProjectorFacts:
         projector_type: llama.cpp's name of it.
         width: length of the vectors it makes, equal to the text model's `n_embd`; 0 where the file does not say.
         image_px: side of the square picture it works with; 0 where any size will do or none.
+        whole_rows: rows of a picture that the model must read in one micro-batch, as they see each other; 0 where it
+            reads them like tokens (clip.cpp and `mtmd_decode_use_non_causal`).
+        sound_stack: frames of sound joined into a row; 0 where it says none.
     """
 
     has_vision: bool
@@ -63,6 +70,8 @@ class ProjectorFacts:
     projector_type: str
     width: int
     image_px: int
+    whole_rows: int = 0
+    sound_stack: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,13 +305,27 @@ def _projector(header: GgufHeader) -> ProjectorFacts:
     # Files from before sound tell neither, and are for pictures.
     has_vision = header.metadata.get("clip.has_vision_encoder", not has_audio) is True
     part = "vision" if has_vision else "audio"
+    kind = header.text("clip.projector_type") or header.text(f"clip.{part}.projector_type")
     return ProjectorFacts(
         has_vision=has_vision,
         has_audio=has_audio,
-        projector_type=header.text("clip.projector_type") or header.text(f"clip.{part}.projector_type"),
+        projector_type=kind,
         width=_count(header, f"clip.{part}.projection_dim") or 0,
         image_px=_count(header, "clip.vision.image_size") or 0,
+        whole_rows=_whole_rows(header, kind) if has_vision else 0,
+        sound_stack=_count(header, "clip.audio.projector.stack_factor") or 0,
     )
+
+
+def _whole_rows(header: GgufHeader, kind: str) -> int:
+    if kind in ("gemma4v", "gemma4uv"):
+        return _GEMMA4_ROWS
+    if kind != "gemma3":
+        return 0
+    side = _count(header, "clip.vision.image_size") or 0
+    patch = _count(header, "clip.vision.patch_size") or 1
+    merged = _count(header, "clip.vision.projector.scale_factor") or _GEMMA3_MERGE
+    return (side // patch) ** 2 // merged**2
 
 
 def _kind(header: GgufHeader, architecture: str, file_name: str) -> FileKind:

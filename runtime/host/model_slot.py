@@ -313,9 +313,15 @@ class ModelSlot:
 
     def _order(self) -> Load:
         plan = self.plan
-        if plan is None:
-            return Load(self.model.path, self.options, None, self._states_folder, self.draft_path)
-        return Load(self.model.path, self.options, plan.resolved, self._states_folder, self.draft_path, plan.draft)
+        return Load(
+            self.model.path,
+            self.options,
+            plan.resolved if plan is not None else None,
+            self._states_folder,
+            self.draft_path,
+            plan.draft if plan is not None else None,
+            self.options.projector_beside(self.model.projector),
+        )
 
     async def _recover(self, death: Failure) -> bool:
         died_at = time.monotonic()

@@ -161,6 +161,7 @@ class PlannerService:
             ours_bytes=freed_bytes(self._holdings()),
             draft=draft.shape if (draft := await self._draft(request.options)) is not None else None,
             projector_bytes=subject.projector_bytes,
+            least_n_ubatch=subject.whole_rows,
             history=await self._history.samples(),
             exact=False,
         )
@@ -190,6 +191,7 @@ class PlannerService:
         going: Sequence[Holding],
         exact: bool,
     ) -> MemoryPlan:
+        subject = await self._subjects.with_options(subject, options)
         draft = await self._draft(options)
         machine = await self._machine.now(exact=exact)
         inputs = PlanInputs(
@@ -201,6 +203,7 @@ class PlannerService:
             ours_bytes=freed_bytes(going),
             draft=draft.shape if draft is not None else None,
             projector_bytes=subject.projector_bytes,
+            least_n_ubatch=subject.whole_rows,
             history=await self._history.samples(),
             exact=exact,
         )

@@ -8,16 +8,18 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from runtime.errors import BadRequest, StorageFault
+from runtime.errors import BadRequest, ModelLoadFailed, StorageFault
 from runtime.gguf.architecture import ModelShape
+from runtime.gguf.facts import read_facts
 from runtime.gguf.parts import part_paths, read_shape
 from runtime.messages.api import InstalledModel
 from runtime.messages.fit import PlanTarget
 from runtime.messages.library import HubFile, HubModel
+from runtime.options import LoadOptions
 
 MAX_SHAPES = 64
 """Shapes kept; one takes some ten kilobytes."""
@@ -61,6 +63,7 @@ class Subject:
         path: its first file, whole or sparse.
         revision: changes when the files do.
         projector: path of the picture or sound part; None without one.
+        whole_rows: rows of a picture that must be read in one micro-batch (`runtime.gguf.facts.ProjectorFacts`).
         model_id: as installed; "" for one of the hub.
         fetched_bytes: what had to be fetched for it just now.
     """
@@ -71,6 +74,7 @@ class Subject:
     revision: str
     projector: Path | None = None
     projector_bytes: int = 0
+    whole_rows: int = 0
     model_id: str = ""
     fetched_bytes: int = 0
 
@@ -132,8 +136,7 @@ class Subjects:
                     self._shape(path, revision),
                     path,
                     revision,
-                    projector,
-                    projector.stat().st_size if projector is not None else 0,
+                    *_projector(projector),
                     model_id,
                     fetched_bytes,
                 )
@@ -142,6 +145,19 @@ class Subjects:
 
         return await asyncio.to_thread(read)
 
+    async def with_options(self, subject: Subject, options: LoadOptions) -> Subject:
+        """The same model with the projector that the options choose.
+
+        Raises:
+            RuntimeFault: its header cannot be read.
+        """
+        own = str(subject.projector) if subject.projector is not None else ""
+        chosen = options.projector_beside(own)
+        if chosen == own:
+            return subject
+        path, size_bytes, rows = await asyncio.to_thread(_projector, Path(chosen) if chosen else None)
+        return replace(subject, projector=path, projector_bytes=size_bytes, whole_rows=rows)
+
     def _shape(self, path: Path, revision: str) -> ModelShape:
         key = (str(path), revision)
         shape = self._shapes.pop(key, None) or read_shape(path)
@@ -149,6 +165,19 @@ class Subjects:
         while len(self._shapes) > MAX_SHAPES:
             self._shapes.popitem(last=False)
         return shape
+
+
+def _projector(path: Path | None) -> tuple[Path | None, int, int]:
+    """A projector's path, size and `whole_rows`; what is wrong with its content shows in the dry run."""
+    if path is None:
+        return None, 0, 0
+    try:
+        facts = read_facts(path).projector
+        return path, path.stat().st_size, facts.whole_rows if facts is not None else 0
+    except ModelLoadFailed:
+        return path, path.stat().st_size, 0
+    except OSError as error:
+        raise StorageFault(f"{path.name} cannot be read: {error.strerror or error}.", path=str(path)) from error
 
 
 def _revision(path: Path) -> str:

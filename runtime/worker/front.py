@@ -1,16 +1,19 @@
 """The front of a worker: takes the host's requests, makes prompts of them, and hands those to the engine.
 
 Threads: `handle` runs on the reader thread and never waits, so a `Cancel` is seen at once however many templates
-are being rendered. Rendering and tokenizing run on two threads of their own, the window's requests first; two, so
-that one slow template does not hold up everyone, and no more, since all of them share one interpreter lock. The
-engine's thread only drops its outputs into the outbox. The writer thread parses and sends.
+are being rendered. Rendering, tokenizing and decoding pictures run on two threads of their own, the window's requests
+first; two, so that one slow template does not hold up everyone, and no more, since all of them share one interpreter
+lock. Pictures and sounds are encoded on one more thread. The engine's thread only drops its outputs into the outbox.
+The writer thread parses and sends.
 
 Each request has exactly one ending: whoever takes it out of the registry sends it.
 """
 
+import dataclasses
 import logging
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -29,12 +32,15 @@ from runtime.messages.ipc import (
     Rerank,
     TextAsk,
 )
-from runtime.messages.shared import FinishReason, Message, ModelFacts, Timings, Usage
+from runtime.messages.shared import FinishReason, MediaPart, Message, ModelFacts, PicturePart, Timings, Usage
 from runtime.options import MAX_STOPS
 from runtime.scheduler.types import EngineOutput, EngineRequest, PooledTask
 from runtime.worker.delivery import Delivery
+from runtime.worker.encode_line import EncodeJob, EncodeLine
 from runtime.worker.language import Language
 from runtime.worker.live import Live, Registry
+from runtime.worker.media_prompt import mix
+from runtime.worker.media_rows import ReadMedia
 from runtime.worker.outbox import Outbox
 from runtime.worker.text_tasks import cost_bytes, text_answer
 
@@ -47,7 +53,7 @@ MAX_UNRENDERED_BYTES = 256 * 1024 * 1024
 N_RENDERERS = 2
 LARGE_BYTES = 1024 * 1024
 """Texts of this size take the tokenizer a second or more. One of them is read at a time, so that a thread is left
-for everyone else."""
+for everyone else. Requests with pictures count as such."""
 MESSAGE_COST_BYTES = 64
 """What a message costs beside its text, since its turn marks are read too."""
 
@@ -64,14 +70,33 @@ class EnginePort(Protocol):
         """End a request between two steps."""
 
 
+class MediaPort(Protocol):
+    """What the front needs of `runtime.worker.media.MediaReader`."""
+
+    def read(self, part: MediaPart) -> ReadMedia:
+        """Decode a file and cut it up; from several threads."""
+
+    def encode(self, media: ReadMedia) -> None:
+        """Give a medium its rows; from one thread."""
+
+
 class Front:
     """Between the host's messages and the engine's requests."""
 
-    def __init__(self, language: Language, facts: ModelFacts, engine: EnginePort, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        language: Language,
+        facts: ModelFacts,
+        engine: EnginePort,
+        outbox: Outbox,
+        media: "MediaPort | None" = None,
+    ) -> None:
         self._language = language
         self._facts = facts
         self._engine = engine
         self._outbox = outbox
+        self._media = media
+        self._line = EncodeLine(media.encode) if media is not None else None
         self._registry = Registry()
         self._delivery = Delivery(self._registry)
         self._condition = threading.Condition()
@@ -85,12 +110,17 @@ class Front:
         ]
 
     def start(self) -> None:
-        """Start the rendering threads."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
+        if self._line is not None:
+            self._line.start()
 
-    def close(self, timeout_s: float) -> None:
-        """Take no more requests; what is not with the engine yet ends as cancelled."""
+    def close(self, timeout_s: float) -> bool:
+        """Take no more requests; what is not with the engine yet ends as cancelled.
+
+        Says whether the threads have ended, so that the model may be freed.
+        """
         with self._condition:
             self._is_closed = True
             waiting = [*self._first, *self._then]
@@ -102,6 +132,8 @@ class Front:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout_s)
+        has_ended = self._line is None or self._line.close(timeout_s)
+        return has_ended and not any(thread.is_alive() for thread in self._threads)
 
     # --- reader thread ------------------------------------------------------------------------------------
 
@@ -142,6 +174,9 @@ class Front:
                 (self._first if live in self._first else self._then).remove(live)
                 self._waiting_bytes -= live.cost_bytes
         if was_waiting:
+            self._end_cancelled(live)
+        elif live.stage == "encoding" and self._line is not None:
+            self._line.drop(live)
             self._end_cancelled(live)
         elif live.stage == "submitted":
             self._engine.cancel(live.request_id)
@@ -201,7 +236,8 @@ class Front:
         request = live.request
         if isinstance(request, Count):
             builder = self._language.builder_for(request.messages, request.shape)
-            n_tokens = builder.count(request.messages, request.shape)
+            media = self._read_media(request.messages)
+            n_tokens = builder.count(request.messages, request.shape, [medium.n_tokens for medium in media])
             counted = Counted(request.request_id, n_tokens, self._language.n_ctx)
             if self._registry.take(request.request_id):
                 self._outbox.put((counted,))
@@ -217,18 +253,13 @@ class Front:
                 self._outbox.put((answer,))
 
     def _render_generate(self, live: Live, request: Generate) -> None:
-        prompt = self._prompt(live, request)
+        media = self._read_media(request.messages or ())
+        prompt = self._prompt(live, request, [medium.n_tokens for medium in media])
         options = (
             with_stops(request.options, self._language.extra_stops, MAX_STOPS)
             if request.messages
             else (request.options)
         )
-        if prompt.media:
-            raise BadRequest(
-                f"The model {self._facts.name} cannot see pictures or hear sounds.",
-                hint="Load a vision model together with its projector.",
-                param="messages",
-            )
         live.dropped_turns = prompt.dropped_turns
         if request.messages is not None:
             is_continued = request.continue_last and bool(request.messages[-1].content)
@@ -237,19 +268,62 @@ class Front:
         if options.echo and request.messages is None:
             text = self._language.text_of(prompt.tokens) if request.prompt is None else request.prompt
             live.echoes = dict.fromkeys(range(options.n), text)
-        self._submit(
-            live,
-            EngineRequest(
-                request_id=request.request_id,
-                prompt=prompt.tokens,
-                options=replace(options, echo=False),
-                from_window=request.from_window,
-                save_points=prompt.save_points,
-                plan=plan_answer(request.shape, prompt.frame, options.sampling.grammar),
-            ),
+        kept = media[len(media) - len(prompt.media) :]
+        mixed = mix(
+            prompt.tokens,
+            [(at, medium) for (at, _part), medium in zip(prompt.media, kept, strict=True)],
+            prompt.save_points,
+        )
+        asked = EngineRequest(
+            request_id=request.request_id,
+            prompt=mixed.tokens,
+            options=replace(options, echo=False),
+            from_window=request.from_window,
+            save_points=mixed.save_points,
+            plan=plan_answer(request.shape, prompt.frame, options.sampling.grammar),
+        )
+        if self._line is None or not mixed.media:
+            self._submit(live, asked)
+            return
+        if not self._registry.advance(live, "encoding"):
+            self._end_cancelled(live)
+            return
+        self._line.put(
+            EncodeJob(
+                live,
+                mixed,
+                submit=lambda: self._submit(live, dataclasses.replace(asked, media=mixed.spans())),
+                fail=lambda error: self._fail(live.request_id, error),
+            )
         )
 
-    def _prompt(self, live: Live, request: Generate) -> Prompt:
+    def _read_media(self, messages: Sequence[Message]) -> list[ReadMedia]:
+        """The pictures and sounds of a conversation, cut up.
+
+        Raises:
+            BadRequest: the model takes none of the kind, or a file cannot be read.
+        """
+        parts = [part.media for message in messages for part in message.parts if isinstance(part, PicturePart)]
+        if not parts:
+            return []
+        if self._media is None:
+            raise BadRequest(
+                f"The model {self._facts.name} cannot see pictures or hear sounds.",
+                hint="Load a vision model together with its projector (the file whose name begins with mmproj).",
+                param="messages",
+            )
+        found: list[ReadMedia] = []
+        n_tokens = 0
+        for part in reversed(parts):
+            medium = self._media.read(part)
+            n_tokens += medium.n_tokens
+            if n_tokens > self._language.n_ctx:
+                # With those behind it, it can be in no prompt: what is needed is its size alone.
+                medium = dataclasses.replace(medium, source=None)
+            found.append(medium)
+        return found[::-1]
+
+    def _prompt(self, live: Live, request: Generate, media_tokens: Sequence[int]) -> Prompt:
         given = [part for part in (request.messages, request.prompt, request.prompt_tokens) if part is not None]
         if len(given) != 1:
             raise BugFault("A request must have exactly one of messages, prompt and prompt_tokens.")
@@ -260,6 +334,7 @@ class Front:
                 request.shape,
                 continue_last=request.continue_last,
                 is_wanted=lambda: not live.is_cancelled,
+                media_tokens=media_tokens,
             )
         if request.prompt is not None:
             return self._language.prompt_of_text(request.prompt)
@@ -324,6 +399,9 @@ def _cost_bytes(message: Generate | Embed | Count | Rerank | TextAsk) -> int:
         return sum(len(item) * (1 if isinstance(item, str) else 8) for item in message.inputs)
     messages: tuple[Message, ...] = message.messages or ()
     total = sum(len(row.content) + len(row.reasoning) + MESSAGE_COST_BYTES for row in messages)
+    total += sum(
+        LARGE_BYTES + len(part.media.data) for row in messages for part in row.parts if isinstance(part, PicturePart)
+    )
     if isinstance(message, Generate):
         total += len(message.prompt or "") + 8 * len(message.prompt_tokens or ())
     return total

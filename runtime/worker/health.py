@@ -7,6 +7,7 @@ import faulthandler
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import psutil
 
@@ -22,8 +23,10 @@ _LEAST_BUSY_S = 0.05
 class HealthReporter:
     """Puts a `Health` into the outbox every period, and writes all stacks to the log once when the engine is stuck."""
 
-    def __init__(self, figures: EngineFigures, outbox: Outbox) -> None:
+    def __init__(self, figures: EngineFigures, outbox: Outbox, media_bytes: Callable[[], int] = lambda: 0) -> None:
+        """`media_bytes` tells what encoded pictures hold, which counts as host cache."""
         self._figures = figures
+        self._media_bytes = media_bytes
         self._outbox = outbox
         self._process = psutil.Process()
         self._stopped = threading.Event()
@@ -68,7 +71,7 @@ class HealthReporter:
             kv_used=figures.kv_used,
             kv_total=figures.kv_total,
             resident_bytes=self._process.memory_info().rss,
-            host_cache_bytes=figures.host_cache_bytes,
+            host_cache_bytes=figures.host_cache_bytes + self._media_bytes(),
             decode_share=self._decode_share,
             generated_tokens=figures.generated_tokens,
             prompt_tokens=figures.prompt_tokens,

@@ -160,10 +160,17 @@ class Language:
         *,
         continue_last: bool,
         is_wanted: Callable[[], bool],
+        media_tokens: Sequence[int] = (),
     ) -> Prompt:
-        """Build the prompt of a conversation; errors as `PromptBuilder.build`."""
-        builder = self.builder_for(messages, shape)
-        return builder.build(messages, options, shape, continue_last=continue_last, is_wanted=is_wanted)
+        """Build the prompt of a conversation; arguments and errors as `PromptBuilder.build`."""
+        return self.builder_for(messages, shape).build(
+            messages,
+            options,
+            shape,
+            continue_last=continue_last,
+            is_wanted=is_wanted,
+            media_tokens=media_tokens,
+        )
 
     def reader(self, prompt: Prompt, shape: AnswerShape, *, is_continued: bool) -> AnswerReader | None:
         """What takes one answer apart; `None` where all of it is content."""

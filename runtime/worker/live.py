@@ -7,7 +7,7 @@ from typing import Literal
 from runtime.chat.tool_parser import AnswerReader
 from runtime.messages.ipc import Count, Embed, Generate, Rerank, TextAsk
 
-Stage = Literal["waiting", "rendering", "submitted"]
+Stage = Literal["waiting", "rendering", "encoding", "submitted"]
 
 
 @dataclass(slots=True, eq=False)

@@ -25,6 +25,7 @@ from runtime.errors import (
 from runtime.fit import defaults
 from runtime.fit.context_memory import context_bytes
 from runtime.gguf.architecture import ModelShape
+from runtime.gguf.facts import read_facts
 from runtime.gguf.parts import read_shape
 from runtime.messages.fit import Measured
 from runtime.messages.load import ResolvedLoad
@@ -174,7 +175,8 @@ def load_model(
         planned = resolved or _placed_only(placement or defaults.CPU_ONLY, options)
         model = _open(path, parameters.LoadParameters(planned, devices), on_progress)
     try:
-        loaded, shape = _make_context(path, model, options, resolved, placement)
+        least = whole_rows(projector) if projector is not None and resolved is None else 0
+        loaded, shape = _make_context(path, model, options, resolved, placement, least)
     except BaseException:
         native.model_free(model)
         raise
@@ -201,6 +203,12 @@ def _add_projector(path: Path, loaded: LlamaModel, measured: Measured, devices: 
     n_embd: int = native.model_n_embd_inp(loaded.model)
     loaded.projector = open_projector(path, loaded.model, n_embd, loaded.resolved, devices, LOG)
     return struct_replace(measured, memory=with_projector(measured.memory, loaded.projector.sizes, loaded.resolved))
+
+
+def whole_rows(projector: Path) -> int:
+    """Rows of a picture that must be read in one micro-batch, from a projector's header; 0 without such."""
+    facts = read_facts(projector).projector
+    return facts.whole_rows if facts is not None else 0
 
 
 def check_magic(path: Path) -> None:
@@ -304,13 +312,18 @@ def load_error(path: Path, log: LlamaLog) -> RuntimeFault:
 
 
 def _make_context(
-    path: Path, model: int, options: LoadOptions, resolved: ResolvedLoad | None, placement: defaults.Placement | None
+    path: Path,
+    model: int,
+    options: LoadOptions,
+    resolved: ResolvedLoad | None,
+    placement: defaults.Placement | None,
+    least_n_ubatch: int,
 ) -> tuple[LlamaModel, ModelShape]:
     metadata = MappingProxyType(read_metadata(model))
     shape = model_shape(path, model, metadata)
     free_bytes = psutil.virtual_memory().available
     if resolved is None:
-        resolved = _resolve(shape, options, placement or defaults.CPU_ONLY, free_bytes)
+        resolved = _resolve(shape, options, placement or defaults.CPU_ONLY, free_bytes, least_n_ubatch)
     context: int | None = native.init_from_model(model, parameters.context_params(resolved))
     if not context:
         error = load_error(path, LOG)
@@ -340,7 +353,9 @@ def _make_context(
     return loaded, shape
 
 
-def _resolve(shape: ModelShape, options: LoadOptions, placement: defaults.Placement, free_bytes: int) -> ResolvedLoad:
+def _resolve(
+    shape: ModelShape, options: LoadOptions, placement: defaults.Placement, free_bytes: int, least_n_ubatch: int
+) -> ResolvedLoad:
     # Weights on the CPU are memory-mapped: they count as available memory until they are read.
     reserved = 0 if placement.n_gpu_layers else shape.size_bytes
     return defaults.resolve(
@@ -349,6 +364,7 @@ def _resolve(shape: ModelShape, options: LoadOptions, placement: defaults.Placem
         n_cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
         free_bytes=int(max(free_bytes - reserved, 0) * defaults.HOST_SHARE),
         placement=placement,
+        least_n_ubatch=least_n_ubatch,
     )
 
 

@@ -1,8 +1,9 @@
 """The life of a worker process: connect, load, serve, end.
 
 Threads: *main* loads, and then is the *engine*, which steps; *reader* reads frames from the first moment on, so that
-the host's end is noticed also during a load; *writer* is the only one that sends; *render-0/1* make prompts; *health*
-reports. The loss of the connection is the sign that the host is gone: the process ends at once, wherever it is.
+the host's end is noticed also during a load; *writer* is the only one that sends; *render-0/1* make prompts; *encode*
+encodes pictures, while there are any; *health* reports. The loss of the connection is the sign that the host is gone:
+the process ends at once, wherever it is.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -39,11 +40,15 @@ from runtime.worker.engine import Engine
 from runtime.worker.front import Front
 from runtime.worker.health import HealthReporter
 from runtime.worker.language import HeaderWords, Language, read_header_words
-from runtime.worker.load import LlamaModel, load_model
+from runtime.worker.load import LOG, LlamaModel, load_model
 from runtime.worker.outbox import Outbox
 from runtime.worker.speculation import load_draft
 from runtime.worker.state_disk import StateDisk, start_states
 from runtime.worker.state_key import state_key
+
+if TYPE_CHECKING:
+    from runtime.worker.media import MediaReader
+    from runtime.worker.media_cache import MediaCache
 
 EXIT_OK = 0
 EXIT_LOAD_FAILED = 3
@@ -112,8 +117,9 @@ class WorkerProcess:
             self._flush_and_exit(EXIT_LOAD_FAILED)
         if language.template_failure is not None:
             _log.warning("%s", language.template_failure.message)
-        front = Front(language, facts, engine, self._outbox)
-        health = HealthReporter(engine.figures, self._outbox)
+        media, cache = _media(model)
+        front = Front(language, facts, engine, self._outbox, media)
+        health = HealthReporter(engine.figures, self._outbox, lambda: cache.live_bytes if cache is not None else 0)
         self._engine, self._front = engine, front
         self._loaded.set()
         front.start()
@@ -127,14 +133,15 @@ class WorkerProcess:
         self._run_engine(engine)
         if store is not None:
             store.close(FLUSH_TIMEOUT_S)
-        front.close(FLUSH_TIMEOUT_S)
+        may_free = front.close(FLUSH_TIMEOUT_S)
         health.stop(FLUSH_TIMEOUT_S)
         if self._engine_failure is not None:
             front.fail_all(to_failure(self._engine_failure))
             self._flush_and_exit(EXIT_ENGINE_FAILED)
         front.fail_all(to_failure(WorkerDied("The model was unloaded.", hint="Load it again.")))
         self._flush()
-        model.close()
+        if may_free:
+            model.close()
         _exit(EXIT_OK)
 
     def _open_store(self, model: LlamaModel, order: Load) -> StateDisk | None:
@@ -245,6 +252,18 @@ class WorkerProcess:
     def _flush_and_exit(self, code: int) -> NoReturn:
         self._flush()
         _exit(code)
+
+
+def _media(model: LlamaModel) -> "tuple[MediaReader, MediaCache] | tuple[None, None]":
+    if model.projector is None:
+        return None, None
+    # libmtmd is only brought in by models that have use for it.
+    from runtime.worker.media import MediaReader
+    from runtime.worker.media_cache import MediaCache
+
+    cache = MediaCache()
+    n_ubatch = model.resolved.n_ubatch
+    return MediaReader(model.projector, n_vocab=model.vocab.n_tokens, n_ubatch=n_ubatch, cache=cache, log=LOG), cache
 
 
 def _prepare(path: Path, template_text: str) -> HeaderWords:

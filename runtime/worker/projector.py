@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from runtime.errors import ModelLoadFailed, NotEnoughMemory
-from runtime.gguf.facts import read_facts
+from runtime.gguf.facts import ProjectorFacts, read_facts
 from runtime.messages.load import DeviceMemory, ResolvedLoad
 from runtime.worker import cxx_map, mtmd
 from runtime.worker.devices import CPU, Device
@@ -28,6 +28,9 @@ _BUFFER = re.compile(r": +(\S+) compute buffer size = +([\d.]+) MiB")
 _MISMATCH = re.compile(r"mismatch between text model \(n_embd = (\d+)\) and mmproj \(n_embd = (\d+)\)")
 
 _MIB = 1024 * 1024
+_JOINING = frozenset({"ultravox", "qwen2a", "meralion", "musicflamingo"})
+_FRAMES = 3000
+"""Of a piece of sound, 30 s."""
 
 PLACE_BOUND = frozenset({"deepseek4v"})
 """Kinds whose rows depend on where in a prompt a picture stands: they cannot be encoded by themselves."""
@@ -63,7 +66,7 @@ def planned_bytes(
     Raises:
         ModelLoadFailed: llama.cpp cannot read it as a projector.
     """
-    params = projector_params(resolved, devices, projector_kind(path))
+    params = projector_params(resolved, devices, projector_facts(path).projector_type)
     name = resolved.devices[0] if params.use_gpu else CPU
     function = None if by_log else _function()
     if function is None:
@@ -95,8 +98,8 @@ def _function() -> Any:  # noqa: ANN401 - a C function
     return None
 
 
-def projector_kind(path: Path) -> str:
-    """llama.cpp's name of a projector's kind, from its header; "" where it tells none.
+def projector_facts(path: Path) -> ProjectorFacts:
+    """What a projector's header tells.
 
     Raises:
         ModelLoadFailed: it is no GGUF file, or no projector. `OSError` as reading does.
@@ -109,7 +112,37 @@ def projector_kind(path: Path) -> str:
             path=str(path),
             reason="no projector",
         )
-    return facts.projector.projector_type
+    return facts.projector
+
+
+def _check_usable(path: Path, facts: ProjectorFacts, resolved: ResolvedLoad) -> None:
+    if facts.projector_type in PLACE_BOUND:
+        raise ModelLoadFailed(
+            f"{path.name} is a projector of the kind {facts.projector_type}, which is not supported yet.",
+            hint="Load the model without it (projector: none).",
+            path=str(path),
+            reason="kind of projector not supported",
+        )
+    if facts.whole_rows > resolved.n_ubatch:
+        raise ModelLoadFailed(
+            f"{path.name} makes {facts.whole_rows:,} tokens of a picture that must be read at once; the micro-batch is "
+            f"{resolved.n_ubatch:,}.",
+            hint=f"Set n_ubatch to {facts.whole_rows:,} or more, or to automatic.",
+            path=str(path),
+            reason="n_ubatch is too small for a picture",
+        )
+
+
+def _miscounts_sound(facts: ProjectorFacts) -> bool:
+    """Whether llama.cpp would end the process at the first sound.
+
+    For kinds that join frames it counts rows in two ways (`clip_n_output_tokens` halves after joining, the encoder
+    before), and asserts that they agree: of the 3,000 frames of a piece, joined by eight, 187 against 188.
+    """
+    if facts.projector_type not in _JOINING or facts.sound_stack <= 1:
+        return False
+    joined = -(-_FRAMES // facts.sound_stack)
+    return joined // 2 != -(-(_FRAMES // 2) // facts.sound_stack)
 
 
 @dataclass(slots=True)
@@ -169,18 +202,11 @@ def open_projector(
         ModelLoadFailed: it is no projector, not this model's, or llama.cpp refuses it. `OSError` as reading does.
     """
     log.clear(keep_model=True)
-    facts = read_facts(path)
-    facts.check_whole()
-    kind = projector_kind(path)
-    if kind in PLACE_BOUND:
-        raise ModelLoadFailed(
-            f"{path.name} is a projector of the kind {kind}, which is not supported yet.",
-            hint="Load the model without it (projector: none).",
-            path=str(path),
-            reason="kind of projector not supported",
-        )
+    facts = projector_facts(path)
+    read_facts(path).check_whole()
+    _check_usable(path, facts, resolved)
     mtmd.log_set(log.address, None)
-    params = projector_params(resolved, devices, kind)
+    params = projector_params(resolved, devices, facts.projector_type)
     context: int | None = mtmd.init_from_file(os.fsencode(path), model, params)
     if not context:
         raise _refusal(path, log)
@@ -189,7 +215,7 @@ def open_projector(
         context,
         path,
         sees=bool(mtmd.support_vision(context)),
-        hears=bool(mtmd.support_audio(context)),
+        hears=bool(mtmd.support_audio(context)) and not _miscounts_sound(facts),
         uses_mrope=bool(mtmd.use_mrope(context)),
         n_embd=n_embd,
         sizes=_sizes(log, device, {found.ggml_name: found.name for found in devices}),

@@ -83,6 +83,7 @@ def test_when_an_option_takes_a_number_or_choice_then_title_sentence_and_unit_ar
     bare = {
         "tensor_split",
         "draft_model",
+        "projector",
         "stop",
         "logprobs",
         "top_logprobs",

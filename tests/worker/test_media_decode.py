@@ -117,8 +117,10 @@ class Reference:
         self._position += len(tokens)
 
     def media(self, part: MediaPart) -> None:
+        projector = self._seeing.model.projector
+        assert projector is not None
         fresh = MediaReader(
-            self._seeing.model.projector,  # type: ignore[arg-type]
+            projector,
             n_vocab=self._seeing.model.vocab.n_tokens,
             n_ubatch=self._seeing.model.resolved.n_ubatch,
             cache=MediaCache(0),
@@ -129,14 +131,14 @@ class Reference:
         for chunk in source.all():
             after = ctypes.c_int32(self._position)
             code = self._eval(
-                self._seeing.model.projector.context,
+                projector.context,
                 self._context,
                 chunk,
                 self._position,
                 0,
                 self._seeing.model.resolved.n_batch,
                 True,
-                ctypes.byref(after),  # type: ignore[union-attr]
+                ctypes.byref(after),
             )
             assert code == 0
             self._position = after.value
@@ -146,7 +148,8 @@ class Reference:
         raw = ctypes.cast(native.get_logits(self._context), ctypes.POINTER(ctypes.c_float))
         values = np.array(np.ctypeslib.as_array(raw, shape=(n,)), dtype=np.float64)
         values -= values.max()
-        return values - np.log(np.exp(values).sum())
+        found: np.ndarray = values - np.log(np.exp(values).sum())
+        return found
 
     def close(self) -> None:
         native.free(self._context)
