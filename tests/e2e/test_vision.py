@@ -4,6 +4,7 @@ import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import httpx
@@ -52,10 +53,20 @@ def client(host: HostUnderTest) -> Iterator[openai.OpenAI]:
         yield made
 
 
-def see(client: openai.OpenAI, model: str, picture: bytes, text: str = "What is it?", **options: object) -> openai.types.chat.ChatCompletion:
+def shown(picture: bytes, text: str) -> list[Any]:
+    """A user's turn with a picture."""
     content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": data_url(picture)}}]
-    asked = {"max_tokens": 6, "temperature": 0, **options}
-    return client.chat.completions.create(model=model, messages=[{"role": "user", "content": content}], **asked)  # type: ignore[call-overload,no-any-return]
+    return [{"role": "user", "content": content}]
+
+
+def see(
+    client: openai.OpenAI, model: str, picture: bytes, text: str = "What is it?", **options: Any
+) -> openai.types.chat.ChatCompletion:
+    asked: Any = {"max_tokens": 6, "temperature": 0, **options}
+    answer: openai.types.chat.ChatCompletion = client.chat.completions.create(
+        model=model, messages=shown(picture, text), **asked
+    )
+    return answer
 
 
 def test_when_the_model_is_loaded_then_it_says_that_it_sees(host: HostUnderTest) -> None:
@@ -86,18 +97,12 @@ def test_when_a_second_question_is_about_the_same_picture_then_only_new_tokens_a
     client: openai.OpenAI, host: HostUnderTest
 ) -> None:
     first = see(client, host.model, CAT, "Tell me about it, please.")
-    turns = [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "Tell me about it, please."},
-                {"type": "image_url", "image_url": {"url": data_url(CAT)}},
-            ],
-        },
+    turns: list[Any] = [
+        *shown(CAT, "Tell me about it, please."),
         {"role": "assistant", "content": first.choices[0].message.content},
         {"role": "user", "content": "And now?"},
     ]
-    second = client.chat.completions.create(model=host.model, messages=turns, max_tokens=4)  # type: ignore[arg-type]
+    second = client.chat.completions.create(model=host.model, messages=turns, max_tokens=4)
     assert first.usage is not None
     assert second.usage is not None
     assert second.usage.prompt_tokens_details is not None
@@ -106,10 +111,9 @@ def test_when_a_second_question_is_about_the_same_picture_then_only_new_tokens_a
 
 
 def test_when_a_picture_is_streamed_about_then_the_chunks_come(client: openai.OpenAI, host: HostUnderTest) -> None:
-    content = [{"type": "image_url", "image_url": {"url": data_url(DOG)}}]
     stream = client.chat.completions.create(
         model=host.model,
-        messages=[{"role": "user", "content": content}],  # type: ignore[list-item,misc]
+        messages=shown(DOG, "What?"),
         max_tokens=5,
         stream=True,
         stream_options={"include_usage": True},
@@ -124,21 +128,19 @@ def test_when_responses_send_a_picture_then_it_is_seen(client: openai.OpenAI, ho
         {"type": "input_text", "text": "What is it?"},
         {"type": "input_image", "image_url": data_url(CAT), "detail": "auto"},
     ]
-    answer = client.responses.create(
-        model=host.model,
-        input=[{"role": "user", "content": content}],  # type: ignore[list-item,misc]
-        max_output_tokens=16,
-    )
+    given: Any = [{"role": "user", "content": content}]
+    answer = client.responses.create(model=host.model, input=given, max_output_tokens=16)
     assert answer.usage is not None
     assert answer.usage.input_tokens > 20
 
 
 def test_when_anthropic_sends_a_picture_then_it_is_seen_and_counted(host: HostUnderTest) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(CAT).decode()}
-    messages = [{"role": "user", "content": [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]}]
+    content = [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]
+    messages: list[Any] = [{"role": "user", "content": content}]
     with anthropic.Anthropic(base_url=host.address, api_key="none", max_retries=0, timeout=60) as client:
-        answer = client.messages.create(model=host.model, messages=messages, max_tokens=5)  # type: ignore[arg-type]
-        counted = client.messages.count_tokens(model=host.model, messages=messages)  # type: ignore[arg-type]
+        answer = client.messages.create(model=host.model, messages=messages, max_tokens=5)
+        counted = client.messages.count_tokens(model=host.model, messages=messages)
         bare = client.messages.count_tokens(model=host.model, messages=[{"role": "user", "content": "What?"}])
     cached = answer.usage.cache_read_input_tokens or 0
     assert answer.usage.input_tokens + cached == counted.input_tokens
