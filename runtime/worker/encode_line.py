@@ -40,19 +40,19 @@ class EncodeJob:
 
 
 class EncodeLine:
-    """The line in front of that thread; the window's requests go first. `put` and `close` from any thread."""
+    """The line in front of that thread; the window's requests go first. `put` and `close` from any thread.
+
+    The thread lives while there is something to encode. One that rests would keep threads of OpenMP for itself, and
+    with more of those than processors the engine's wait at every barrier (`runtime.worker.process`).
+    """
 
     def __init__(self, encode: Callable[[ReadMedia], None]) -> None:
         self._encode = encode
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
         self._jobs: deque[EncodeJob] = deque()
         self._n_rows = 0
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="encode", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def put(self, job: EncodeJob) -> None:
         """Queue a job.
@@ -60,19 +60,23 @@ class EncodeLine:
         Raises:
             Busy: too much waits already.
         """
-        with self._condition:
+        with self._lock:
             if self._jobs and self._n_rows + job.n_rows > MAX_WAITING_ROWS:
                 raise Busy(
                     "Too many pictures wait for the model.", hint="Try again.", retry_after_s=5, waiting=len(self._jobs)
                 )
+            if self._is_closed:
+                return  # whoever closed it ends all requests
             self._n_rows += job.n_rows
             is_first = bool(getattr(job.live.request, "from_window", False))
             (self._jobs.appendleft if is_first else self._jobs.append)(job)
-            self._condition.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="encode", daemon=True)
+                self._thread.start()
 
     def drop(self, live: Live) -> None:
         """Forget a request that was cancelled; one that is being encoded is finished for the cache."""
-        with self._condition:
+        with self._lock:
             for job in self._jobs:
                 if job.live is live:
                     self._jobs.remove(job)
@@ -81,13 +85,14 @@ class EncodeLine:
 
     def close(self, timeout_s: float) -> bool:
         """Take no more, and end the thread after what it is doing; says whether it ended."""
-        with self._condition:
+        with self._lock:
             self._is_closed = True
             self._jobs.clear()
-            self._condition.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
@@ -103,11 +108,10 @@ class EncodeLine:
                 job.fail(error)
 
     def _next(self) -> EncodeJob | None:
-        with self._condition:
-            while not self._jobs:
-                if self._is_closed:
-                    return None
-                self._condition.wait()
+        with self._lock:
+            if not self._jobs:
+                self._thread = None
+                return None
             job = self._jobs.popleft()
             self._n_rows -= job.n_rows
             return job

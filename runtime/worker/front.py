@@ -113,8 +113,6 @@ class Front:
         """Start the threads."""
         for thread in self._threads:
             thread.start()
-        if self._line is not None:
-            self._line.start()
 
     def close(self, timeout_s: float) -> bool:
         """Take no more requests; what is not with the engine yet ends as cancelled.
