@@ -34,9 +34,26 @@ ApiTls = Literal["off", "own", "files"]
 """`own`: a certificate made and renewed by us, whose fingerprint a person compares; `files`: the person's own."""
 RequestLogging = Literal["off", "metadata", "text"]
 ContextPolicy = Literal["stop", "drop_oldest"]
+MAX_ADAPTERS = 16
+MAX_ADAPTER_SCALE = 100.0
+Scale = Annotated[float, Meta(ge=-MAX_ADAPTER_SCALE, le=MAX_ADAPTER_SCALE)]
 RopeScalingType = Literal["auto", "none", "linear", "yarn"]
 Pooling = Literal["auto", "mean", "cls", "last", "rank"]
 SpeculationMode = Literal["auto", "off", "lookup", "draft"]
+
+
+class Adapter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A LoRA adapter to load with a model: id or path of its GGUF file, and how strongly it is applied."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    scale: Scale = 1.0
+
+
+class AdapterScale(msgspec.Struct, frozen=True):
+    """How strongly one of the loaded adapters is applied; `id` counts from 0 in the order they were loaded."""
+
+    id: Annotated[int, Meta(ge=0, lt=MAX_ADAPTERS)]
+    scale: Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +131,8 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     use_mmap: Annotated[
         bool, _meta("Map the file", "Weights in system memory are read from the file when they are needed.")
     ] = True
+    lora: Annotated[tuple[Adapter, ...], Meta(max_length=MAX_ADAPTERS)] = ()
+    """Adapters applied on top of the model; their scales hold where a request says nothing."""
     rope_scaling: Annotated[
         RopeScalingType,
         _meta(
@@ -257,6 +276,8 @@ class GenerateOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     ] = "stop"
     echo: bool = False
     ignore_eos: bool = False
+    lora: Annotated[tuple[AdapterScale, ...], Meta(max_length=MAX_ADAPTERS)] | None = None
+    """Scales of the model's adapters for this request, 0 for those not named; `None` is as they were loaded."""
     sampling: SamplingOptions = SamplingOptions()
 
 

@@ -13,7 +13,17 @@ import msgspec
 from runtime import __version__
 from runtime.cli import model_arguments
 from runtime.cli.exit_codes import DESCRIPTION as EXIT_CODES
-from runtime.cli.values import api_key, auto_or_int, escaped, given_text, option_help, option_sentence, port_number
+from runtime.cli.values import (
+    adapter,
+    api_key,
+    auto_or_int,
+    escaped,
+    given_text,
+    option_choices,
+    option_help,
+    option_sentence,
+    port_number,
+)
 from runtime.options import ApiOptions, GenerateOptions, LoadOptions, SamplingOptions
 from runtime.paths import ENV_DATA_DIR
 
@@ -28,6 +38,8 @@ _LOAD_FLAGS: Mapping[str, str] = {
     "--gpu-layers": "n_gpu_layers",
     "--threads": "n_threads",
 }
+_LOAD_WORDS: Mapping[str, str] = {"--rope-scaling": "rope_scaling", "--pooling": "pooling"}
+_LOAD_NUMBERS: Mapping[str, str] = {"--rope-freq-base": "rope_freq_base", "--rope-freq-scale": "rope_freq_scale"}
 _FIT_FLAGS: Mapping[str, str] = {
     "--ctx": "n_ctx",
     "--slots": "n_parallel",
@@ -183,6 +195,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             metavar="auto|N" if auto else "N",
             help=option_help(field),
         )
+    for flag, field in _LOAD_WORDS.items():
+        group.add_argument(flag, dest=field, choices=option_choices(field), help=option_help(field))
+    for flag, field in _LOAD_NUMBERS.items():
+        group.add_argument(flag, dest=field, type=float, metavar="X", help=option_help(field))
+    group.add_argument(
+        "--lora",
+        dest="lora",
+        action="append",
+        type=adapter,
+        metavar="FILE[:SCALE]",
+        help="a LoRA adapter in GGUF form, applied as strongly as SCALE says (1); may be given several times",
+    )
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:
@@ -217,8 +241,9 @@ def load_options(parsed: argparse.Namespace) -> LoadOptions | None:
     Raises:
         argparse.ArgumentTypeError: if one is out of its range.
     """
-    given = _given(parsed, _LOAD_FLAGS)
-    return _checked(LoadOptions, given, _LOAD_FLAGS) if given else None
+    flags = {**_LOAD_FLAGS, **_LOAD_WORDS, **_LOAD_NUMBERS, "--lora": "lora"}
+    given = _given(parsed, flags)
+    return _checked(LoadOptions, given, flags) if given else None
 
 
 def fit_options(parsed: argparse.Namespace) -> LoadOptions:

@@ -2,19 +2,23 @@
 
 import argparse
 import re
+from pathlib import Path
 
 import msgspec
 
-from runtime.options import LoadOptions, declared_options
+from runtime.options import MAX_ADAPTER_SCALE, LoadOptions, declared_options
 
 MAX_PORT = 65_535
 _COUNT = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT]?)$", re.IGNORECASE)
+_ADAPTER = re.compile(r"^(?P<name>.+):(?P<scale>[+-]?\d+(?:\.\d+)?)$")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def option_sentence(owner: type[msgspec.Struct], field: str) -> str:
     """The sentence and the range of an option, from its declaration."""
-    option = next(one for one in declared_options(owner) if one.name == field)
+    option = next((one for one in declared_options(owner) if one.name == field), None)
+    if option is None:
+        return "too many, or not understood."
     if option.low is not None and option.high is not None:
         return f"{option.text} {option.low:,} to {option.high:,}."
     return option.text if option.low is None else f"{option.text} At least {option.low:,}."
@@ -23,6 +27,25 @@ def option_sentence(owner: type[msgspec.Struct], field: str) -> str:
 def option_help(field: str) -> str:
     """The sentence of a load option as help text."""
     return escaped(option_sentence(LoadOptions, field))
+
+
+def option_choices(field: str) -> tuple[str, ...]:
+    """The words a load option takes."""
+    return tuple(str(one) for one in next(o for o in declared_options(LoadOptions) if o.name == field).choices)
+
+
+def adapter(raw: str) -> dict[str, str | float]:
+    """A LoRA adapter: its file (made absolute, since the host may run elsewhere) or id, and its scale behind a colon.
+
+    Raises:
+        argparse.ArgumentTypeError: if the scale is out of its range.
+    """
+    found = _ADAPTER.match(given_text(raw))
+    name, scale = (found["name"], float(found["scale"])) if found else (raw, 1.0)
+    if abs(scale) > MAX_ADAPTER_SCALE:
+        raise argparse.ArgumentTypeError(f"the scale {scale:g} is out of range; at most {MAX_ADAPTER_SCALE:g}")
+    path = Path(name).expanduser()
+    return {"path": str(path.absolute()) if path.is_file() else name, "scale": scale}
 
 
 def escaped(text: str) -> str:

@@ -162,6 +162,7 @@ def resolve(
         rope=rope_of(shape, options, n_ctx),
         speculation=speculation,
         n_draft_max=n_draft_max,
+        adapters=shape.adapters,
     )
 
 

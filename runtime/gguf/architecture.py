@@ -18,6 +18,7 @@ from runtime.errors import ModelLoadFailed
 from runtime.gguf.attention import Memory, memory_of
 from runtime.gguf.header import GgufHeader, TensorInfo
 from runtime.gguf.quantization import tensor_bytes, type_name
+from runtime.messages.load import AdapterLoad
 
 KvSource = Literal["exact", "estimated"]
 """`exact`: the rules for this architecture were written down and checked against llama.cpp; `estimated`: the
@@ -94,6 +95,7 @@ class ModelShape:
         kv_source: whether widths and states come from rules for this architecture.
         output_types: bytes of the output layer by number format, as `output_bytes`.
         skipped_bytes: tensors in the file that are not loaded (layers that predict further tokens).
+        adapters: LoRA adapters counted in the layers (`runtime.gguf.adapter.with_adapters`).
         rope_factor: how many times the file itself stretches its positions (`rope.scaling.factor`).
         pooling_type: llama.cpp's (`enum llama_pooling_type`); 0 where the file does not say.
         has_classifier: a head that makes a score of a text (`cls.*`), as rerank models have.
@@ -129,6 +131,7 @@ class ModelShape:
     skipped_bytes: int = 0
     is_file: bool = True
     rope_factor: float = 1.0
+    adapters: tuple[AdapterLoad, ...] = ()
     pooling_type: int = 0
     has_classifier: bool = False
 

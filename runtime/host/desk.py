@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from runtime.errors import BugFault, RuntimeFault, from_failure, to_failure
+from runtime.host.adapters import with_scales
 from runtime.host.admission import Ask
 from runtime.host.caller import Caller
 from runtime.host.mailbox import Mailbox, RequestMessage
@@ -128,6 +129,7 @@ class Ticket:
     def _send_next(self, lease: Lease) -> None:
         if self._unsent and self._mailbox is not None:
             ask = self._unsent.popleft()
+            ask = with_scales(ask, lease.slot.adapter_scales)
             lease.slot.admission.submit(ask, self._mailbox, self.caller, is_first=not self._ids)
             self._ids.append(ask.request_id)
 

@@ -28,7 +28,7 @@ from runtime.messages.api import EngineSample, InstalledModel, LoadedModel, Mode
 from runtime.messages.fit import MemoryPlan
 from runtime.messages.ipc import Health, Load, LoadFailed, LoadProgress, Ready
 from runtime.messages.shared import ModelFacts
-from runtime.options import LoadOptions
+from runtime.options import AdapterScale, LoadOptions
 from runtime.units import now
 
 log = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ class ModelSlot:
         self.admission = Admission(options.max_waiting)
         """Where requests wait for their turn."""
         self.keep_s: float | None = None
+        self.adapter_scales: tuple[AdapterScale, ...] | None = None
         """How long programs asked to keep it when idle, in seconds; below 0 is for ever, None says nothing."""
         self.used_at = time.monotonic()
         """When it was last used or loaded."""

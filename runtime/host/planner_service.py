@@ -16,6 +16,7 @@ import msgspec
 from runtime.errors import BadRequest, Failure, ModelLoadFailed, RuntimeFault, to_failure
 from runtime.fit.inputs import Ask, PlanInputs, PlanSteps
 from runtime.gguf.architecture import ModelShape, scaled_to
+from runtime.host.adapters import adapted
 from runtime.host.machine import MachineView
 from runtime.host.room import Holding
 from runtime.host.subjects import Remote, Subject, Subjects
@@ -193,6 +194,8 @@ class PlannerService:
     ) -> MemoryPlan:
         subject = await self._subjects.with_options(subject, options)
         draft = await self._draft(options)
+        if options.lora:
+            subject = await asyncio.to_thread(adapted, subject, options.lora, self._find)
         machine = await self._machine.now(exact=exact)
         inputs = PlanInputs(
             model=subject.label,

@@ -41,6 +41,14 @@ class TensorOverride(msgspec.Struct, frozen=True):
     device: str
 
 
+class AdapterLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An adapter to load: its file, and what its tensors take beside each layer (the output layer last)."""
+
+    path: str
+    scale: float = 1.0
+    layer_bytes: tuple[int, ...] = ()
+
+
 class RopeScaling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How positions are told to the model, in llama.cpp's terms and with its marks for "as in the file"."""
 
@@ -67,6 +75,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         overrides: tensors that are kept elsewhere than their layer.
         nodes: addresses (`host:port`) to register before the load, in the order that names their devices.
         pooling: how a text's tokens become one vector; `rank` makes scores with the model's classifier instead.
+        adapters: LoRA adapters, in the order of their ids.
         rope: how positions are told; the default is what the file says.
         speculation: who guesses ahead; `n_draft_max` is the longest guess, in tokens.
         n_cpu_moe: of the first so many layers, the experts stay in system memory (told for people; it is carried out
@@ -99,6 +108,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     rope: RopeScaling = RopeScaling()
     speculation: Speculator = "off"
     n_draft_max: int = 0
+    adapters: tuple[AdapterLoad, ...] = ()
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -152,6 +152,17 @@ class Timings(msgspec.Struct, frozen=True, omit_defaults=True):
     draft_accepted: int = 0
 
 
+class AdapterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A loaded LoRA adapter. `key` names its content, `file_name` is without folders; `scale` is as it was loaded."""
+
+    name: str
+    file_name: str
+    scale: float
+    rank: int
+    size_bytes: int
+    key: str
+
+
 class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a loaded model is, as llama.cpp reports it.
 
@@ -185,5 +196,6 @@ class ModelFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     can_see: bool = False
     can_hear: bool = False
     can_rerank: bool = False
+    adapters: tuple[AdapterFacts, ...] = ()
     n_layer_on: dict[str, int] = {}
     projector: str = ""

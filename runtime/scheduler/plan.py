@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from runtime.errors import RuntimeFault
 from runtime.messages.shared import PositionLogprobs
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.media import MediaSlice
-from runtime.scheduler.unit import Unit
+from runtime.scheduler.unit import Unit, UnitState
 
 
 @dataclass(slots=True)
@@ -24,6 +25,7 @@ class BatchPlan:
             generate: their last token, and what was drafted behind it.
         n_generating: units that generate.
         n_decode: rows of units that generate; they come first, and all of them are wanted.
+        adapters: what is applied to the model.
         media: the rows are these of a picture, not tokens (llama.cpp takes one kind at a time).
         request_ids: requests that have rows, for an abort that only happens when all of them are cancelled.
     """
@@ -37,6 +39,7 @@ class BatchPlan:
     n_generating: int = 0
     n_decode: int = 0
     media: MediaSlice | None = None
+    adapters: AdapterSet | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -55,6 +58,21 @@ class BatchPlan:
             chunks.append((unit, 1))
         self.n_generating = self.n_decode = len(units)
         self.output_rows.extend(range(self.n_decode))
+
+    def add_prompt_rows(self, unit: Unit, n_rows: int) -> None:
+        """The next rows of a prompt, whose positions are in the plan; the last one of all is sampled from."""
+        end = unit.n_held + n_rows
+        self.tokens.extend(unit.tokens[unit.n_held : end])
+        if not unit.n_held:
+            self.tokens[-n_rows] = unit.job.request.prompt[0]  # not the salted one
+        self.seq_ids.extend([unit.seq_id] * n_rows)
+        self.chunks.append((unit, n_rows))
+        if end == len(unit.tokens) and unit.job.max_tokens > 0:
+            row = len(self.output_rows)
+            self.output_rows.append(len(self.tokens) - 1)
+            self.samples.append((row, unit))
+            if unit.index == 0:
+                self.samples.extend((row, fork) for fork in unit.job.units if fork.state is UnitState.FORKING)
 
     def add_drafted(self, units: Sequence[Unit], drafts: Sequence[Sequence[int]]) -> None:
         """Give each unit that generates its row, and one for each token drafted for it; the plan is empty so far."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs
+from runtime.scheduler.adapters import AdapterTurns, having
 from runtime.scheduler.hostcache import SavedState
 from runtime.scheduler.limits import (
     BROKEN_WINDOW_S,
@@ -66,6 +67,8 @@ class Scheduler:
         self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes, store)
         self._store = store
         self._line = WaitingLine()
+        self._turns = AdapterTurns()
+        self._has_adapters = False
         self._jobs: dict[str, Job] = {}
         self._reading: list[Unit] = []
         self._generating: list[Unit] = []
@@ -120,6 +123,7 @@ class Scheduler:
     def submit(self, request: EngineRequest, samplers: tuple[object, ...], now_s: float) -> None:
         """Queue a request; one sampler for each choice. Its prompt has room for a token in the context."""
         job = Job(request, samplers, now_s, self._limits.n_ctx)
+        self._has_adapters = self._has_adapters or request.adapters is not None
         self._jobs[request.request_id] = job
         self._line.append(job.units[0])
 
@@ -161,27 +165,36 @@ class Scheduler:
         if not self._reading and not self._generating:
             return None
         plan = BatchPlan()
-        if not self._reading:
-            self._was_media = False
-            self._add_generating(plan)
+        if not self._has_adapters:
+            self._fill(plan, self._reading, self._generating)
             return plan
-        self._was_media = self._is_media_turn()
-        if self._was_media:
-            self._add_media(plan)
-        else:
-            self._add_generating(plan)
-            self._add_reading(plan)
+        plan.adapters = self._turns.choose([*self._generating, *self._reading])
+        self._has_adapters = any(job.request.adapters is not None for job in self._jobs.values())
+        self._fill(plan, having(plan.adapters, self._reading), having(plan.adapters, self._generating))
         return plan
 
-    def _is_media_turn(self) -> bool:
+    def _fill(self, plan: BatchPlan, reading: list[Unit], generating: list[Unit]) -> None:
+        """Put rows of these units in; they have the same adapters."""
+        if not reading:
+            self._was_media = False
+            self._add_generating(plan, generating, alone=True)
+            return
+        self._was_media = self._is_media_turn(reading, generating)
+        if self._was_media:
+            self._add_media(plan, reading, generating)
+        else:
+            self._add_generating(plan, generating, alone=False)
+            self._add_reading(plan, reading, generating)
+
+    def _is_media_turn(self, reading: list[Unit], generating: list[Unit]) -> bool:
         """Whether to decode rows of a picture now. They and tokens take turns, where there are both."""
-        n_standing = sum(1 for unit in self._reading if unit.layout.span_at(unit.n_held) is not None)
-        is_alone = n_standing == len(self._reading) and not self._generating
+        n_standing = sum(1 for unit in reading if unit.layout.span_at(unit.n_held) is not None)
+        is_alone = n_standing == len(reading) and not generating
         return n_standing > 0 and (is_alone or not self._was_media)
 
-    def _add_media(self, plan: BatchPlan) -> None:
+    def _add_media(self, plan: BatchPlan, reading: list[Unit], generating: list[Unit]) -> None:
         """Rows of the picture that the oldest of those prompts has come to."""
-        for unit in self._reading:
+        for unit in reading:
             span = unit.layout.span_at(unit.n_held)
             if span is None:
                 continue
@@ -189,18 +202,19 @@ class Scheduler:
             n_rows = span.n_rows - first
             if span.is_causal:
                 room = min(self._limits.n_batch, self._row_limit)
-                n_rows = min(n_rows, min(room, self._prompt_rows, self._limits.n_ubatch) if self._generating else room)
+                n_rows = min(n_rows, min(room, self._prompt_rows, self._limits.n_ubatch) if generating else room)
                 n_rows = self._stop_at_point(unit, n_rows)
             position = unit.layout.position(span.start)
             plan.media = MediaSlice(span, first, n_rows, position)
             plan.positions.extend(map(unit.layout.position, range(unit.n_held, unit.n_held + n_rows)))
-            self._add_prompt_rows(plan, unit, n_rows)
+            plan.add_prompt_rows(unit, n_rows)
             return
 
-    def _add_generating(self, plan: BatchPlan) -> None:
+    def _add_generating(self, plan: BatchPlan, generating: list[Unit], *, alone: bool) -> None:
+        """`alone`: no prompt is read in this step."""
         limits = self._limits
-        generating = self._generating[: min(self._row_limit, limits.n_outputs_max)]
-        if self._speculation is not None and generating and not self._reading:  # prompts fill the step already
+        generating = generating[: min(self._row_limit, limits.n_outputs_max)]
+        if self._speculation is not None and generating and alone:  # prompts fill the step already
             rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, limits.n_cells - self.kv_used)
             drafts = self._speculation.drafts(generating, limits.n_ctx, rows - len(generating))
             if drafts is not None:
@@ -208,15 +222,15 @@ class Scheduler:
                 return
         plan.add_generating(generating)
 
-    def _add_reading(self, plan: BatchPlan) -> None:
+    def _add_reading(self, plan: BatchPlan, reading: list[Unit], generating: list[Unit]) -> None:
         room = min(self._limits.n_batch, self._row_limit) - plan.n_decode
-        if self._generating:
+        if generating:
             room = min(room, self._prompt_rows, self._limits.n_ubatch)
-        for place, unit in enumerate(self._reading):
+        for place, unit in enumerate(reading):
             if room <= 0:
                 break
             # Every sequence moves by a token at least, so the oldest may not take the last rows.
-            behind = len(self._reading) - place - 1
+            behind = len(reading) - place - 1
             n_rows = min(len(unit.tokens) - unit.n_held, max(1, room - behind))
             n_rows = self._stop_at_point(unit, unit.layout.text_rows(unit.n_held, n_rows))
             if not n_rows:
@@ -227,21 +241,8 @@ class Scheduler:
                 break
             position = unit.layout.position(unit.n_held)
             plan.positions.extend(range(position, position + n_rows))
-            self._add_prompt_rows(plan, unit, n_rows)
+            plan.add_prompt_rows(unit, n_rows)
             room -= n_rows
-
-    def _add_prompt_rows(self, plan: BatchPlan, unit: Unit, n_rows: int) -> None:
-        """The next rows of a prompt, whose positions are in the plan; the last one of all is sampled from."""
-        end = unit.n_held + n_rows
-        plan.tokens.extend(unit.tokens[unit.n_held : end])
-        plan.seq_ids.extend([unit.seq_id] * n_rows)
-        plan.chunks.append((unit, n_rows))
-        if end == len(unit.tokens) and unit.job.max_tokens > 0:
-            row = len(plan.output_rows)
-            plan.output_rows.append(len(plan.tokens) - 1)
-            plan.samples.append((row, unit))
-            if unit.index == 0:
-                plan.samples.extend((row, fork) for fork in unit.job.units if fork.state is UnitState.FORKING)
 
     def _stop_at_point(self, unit: Unit, n_rows: int) -> int:
         """End a chunk where a state is to be saved."""

@@ -11,6 +11,7 @@ from runtime.errors import Failure
 from runtime.grammar.answer import FREE_ANSWER, AnswerPlan
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, Usage
 from runtime.options import GenerateOptions
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.media import MediaSpan
 
 
@@ -42,6 +43,7 @@ class EngineRequest:
         pooled: texts to read into vectors or scores instead of generating.
         plan: what the answer may be; made by `runtime.grammar.plan.plan_answer`.
         media: the pictures and sounds of the prompt, in order.
+        adapters: what is applied to the model for it; made by `runtime.scheduler.adapters.adapter_set`.
     """
 
     request_id: str
@@ -52,6 +54,7 @@ class EngineRequest:
     pooled: PooledTask | None = None
     plan: AnswerPlan = FREE_ANSWER
     media: tuple[MediaSpan, ...] = ()
+    adapters: AdapterSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

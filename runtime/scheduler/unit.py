@@ -3,6 +3,7 @@
 from enum import Enum, auto
 
 from runtime.messages.shared import FinishReason, Timings, Usage
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.media import PLAIN, Layout
 from runtime.scheduler.stops import TextOut
 from runtime.scheduler.types import Done, EngineRequest
@@ -26,8 +27,8 @@ class Unit:
         job: the request it belongs to.
         index: which choice.
         sampler: picks its tokens; opaque to the scheduler.
-        tokens: prompt and generated tokens, placeholders where rows of pictures stand. All but the last are, or will
-            be, in memory before it samples.
+        tokens: prompt and generated tokens, placeholders where rows of pictures stand, the first salted with the
+            request's adapters. All but the last are, or will be, in memory before it samples.
         n_held: how many of them its sequence holds.
         n_shared: how many of those are in cells another sequence held first.
         seq_id: its sequence, or -1.
@@ -68,6 +69,8 @@ class Unit:
         self.index = index
         self.sampler = sampler
         self.tokens: list[int] = list(job.request.prompt)
+        if job.request.adapters is not None:
+            self.tokens[0] = job.request.adapters.salted(self.tokens[0])
         self.n_held = 0
         self.n_shared = 0
         self.seq_id = -1
@@ -81,6 +84,11 @@ class Unit:
         self.text_out = TextOut(job.request.options.stop)
         self.reason: FinishReason | None = None
         self.ticket: int | None = None
+
+    @property
+    def adapters(self) -> AdapterSet | None:
+        """What is applied to the model for it."""
+        return self.job.request.adapters
 
     @property
     def layout(self) -> Layout:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from runtime.errors import BugFault
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.types import MemoryKind
 from runtime.worker import native
@@ -18,6 +19,8 @@ class LlamaBackend:
         self._context = loaded.context
         self._memory: int = native.get_memory(loaded.context) or 0
         self._kind: MemoryKind = loaded.memory_kind
+        self._adapters = loaded.adapters
+        self._applied: AdapterSet | None = None
         resolved = loaded.resolved
         self._arrays = BatchArrays(resolved.n_batch)
         self.n_outputs_max = resolved.n_outputs_max or resolved.n_seq_max
@@ -35,6 +38,9 @@ class LlamaBackend:
         """Decode and wait; returns llama_decode's code. At 0, `logits` shows the wanted rows."""
         if len(plan.output_rows) > self.n_outputs_max:
             raise BugFault(f"{len(plan.output_rows)} rows of logits wanted, {self.n_outputs_max} can be had")
+        if plan.adapters != self._applied:
+            self._adapters.apply(self._context, plan.adapters)
+            self._applied = plan.adapters
         code = self._decode_media(plan) if plan.media is not None else self._decode_tokens(plan)
         if code == 0 and plan.output_rows:
             if self._waits:

@@ -34,6 +34,7 @@ from runtime.messages.ipc import (
 )
 from runtime.messages.shared import FinishReason, MediaPart, Message, ModelFacts, PicturePart, Timings, Usage
 from runtime.options import MAX_STOPS
+from runtime.scheduler.adapters import chosen_adapters
 from runtime.scheduler.types import EngineOutput, EngineRequest, PooledTask
 from runtime.worker.delivery import Delivery
 from runtime.worker.encode_line import EncodeJob, EncodeLine
@@ -279,6 +280,7 @@ class Front:
             from_window=request.from_window,
             save_points=mixed.save_points,
             plan=plan_answer(request.shape, prompt.frame, options.sampling.grammar),
+            adapters=chosen_adapters(self._facts.adapters, options.lora),
         )
         if self._line is None or not mixed.media:
             self._submit(live, asked)

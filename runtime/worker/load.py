@@ -24,6 +24,7 @@ from runtime.errors import (
 )
 from runtime.fit import defaults
 from runtime.fit.context_memory import context_bytes
+from runtime.gguf.adapter import with_adapters
 from runtime.gguf.architecture import ModelShape
 from runtime.gguf.facts import read_facts
 from runtime.gguf.parts import read_shape
@@ -35,6 +36,7 @@ from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.types import MemoryKind
 from runtime.units import format_bytes
 from runtime.worker import amx, memory, native, parameters
+from runtime.worker.adapters import Adapters, open_adapters, planned_adapters
 from runtime.worker.batch import BatchArrays
 from runtime.worker.devices import CPU, Device, list_devices, register_nodes
 from runtime.worker.llama_log import LlamaLog
@@ -80,6 +82,7 @@ class LlamaModel:
         model: the `llama_model` pointer.
         context: the `llama_context` pointer.
         projector: what it sees and hears with; None without.
+        adapters: LoRA adapters that can be applied to it.
         abort: makes a running decode end; lives as long as the context that reads it.
     """
 
@@ -96,6 +99,7 @@ class LlamaModel:
         self.can_roll_back = True
         self.draft: LlamaModel | None = None
         self.projector: Projector | None = None
+        self.adapters = Adapters()
         self.abort = native.AbortFlag()
         native.set_abort_callback(context, native.flag_reader(), self.abort.address)
 
@@ -181,6 +185,9 @@ def load_model(
         native.model_free(model)
         raise
     try:
+        loaded.adapters = open_adapters(model, path, loaded.resolved.adapters, LOG)
+        if loaded.resolved.embeddings:
+            loaded.adapters.apply(loaded.context, loaded.adapters.default)
         on_progress("Warming up", 1.0)
         _warm_up(loaded)
         measured = memory.measure(
@@ -323,6 +330,8 @@ def _make_context(
     shape = model_shape(path, model, metadata)
     free_bytes = psutil.virtual_memory().available
     if resolved is None:
+        if options.lora:
+            shape = with_adapters(shape, planned_adapters(path, options.lora, shape.n_layer))
         resolved = _resolve(shape, options, placement or defaults.CPU_ONLY, free_bytes, least_n_ubatch)
     context: int | None = native.init_from_model(model, parameters.context_params(resolved))
     if not context:
@@ -462,6 +471,7 @@ def _facts(loaded: LlamaModel, path: Path, measured: Measured, *, load_s: float)
         can_see=loaded.projector is not None and loaded.projector.sees,
         can_hear=loaded.projector is not None and loaded.projector.hears,
         projector=loaded.projector.path.name if loaded.projector is not None else "",
+        adapters=loaded.adapters.facts,
         n_layer_on=measured.n_layer_on,
     )
 

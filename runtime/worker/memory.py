@@ -72,6 +72,11 @@ def measure(
             elsewhere = sum(size for name, size in parts.weights.items() if name != CPU)
             is_copied = _has_other_order((use.buffer_type for use in buffers), names)
             parts.weights[CPU] = _all_weights(shape, layers, is_copied=is_copied) - elsewhere
+    for adapter in resolved.adapters:
+        for index, n_bytes in enumerate(adapter.layer_bytes):
+            if n_bytes:  # llama.cpp keeps an adapter's matrices where those are that they change
+                name = layers.get(index, CPU)
+                parts.weights[name] = parts.weights.get(name, 0) + n_bytes
     # Printed when the context is made, with a row for each sequence; it grows with the first step that has more.
     n_rows = max(resolved.n_outputs_max, resolved.n_seq_max)
     parts.output = {

@@ -142,6 +142,9 @@ state_seq_get_size = _bind("llama_state_seq_get_size", c_size_t, c_void_p, c_int
 state_seq_get_data = _bind("llama_state_seq_get_data", c_size_t, c_void_p, c_void_p, c_size_t, c_int32)
 state_seq_set_data = _bind("llama_state_seq_set_data", c_size_t, c_void_p, c_void_p, c_size_t, c_int32)
 
+adapter_lora_init = _bind("llama_adapter_lora_init", c_void_p, c_void_p, c_char_p)
+set_adapters_lora = _bind("llama_set_adapters_lora", c_int32, c_void_p, c_void_p, c_size_t, c_void_p)
+
 decode = _bind("llama_decode", c_int32, c_void_p, Batch)
 set_causal_attn = _bind("llama_set_causal_attn", None, c_void_p, c_bool)
 synchronize = _bind("llama_synchronize", None, c_void_p)

@@ -108,6 +108,7 @@ class PooledContext:
         if not context:
             raise NotEnoughMemory("There is not enough memory for the context that reads texts.")
         native.set_abort_callback(context, native.flag_reader(), loaded.abort.address)
+        loaded.adapters.apply(context, loaded.adapters.default)
         self._context, self.n_cells = context, wanted
 
     def decode(self, pieces: Sequence[Piece]) -> int:

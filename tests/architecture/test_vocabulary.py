@@ -84,6 +84,7 @@ def test_when_an_option_takes_a_number_or_choice_then_title_sentence_and_unit_ar
         "tensor_split",
         "draft_model",
         "projector",
+        "lora",
         "stop",
         "logprobs",
         "top_logprobs",

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from runtime.options import GenerateOptions
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.limits import Limits
 from runtime.scheduler.media import MediaSpan
 from runtime.scheduler.plan import NOT_SAMPLED, BatchPlan, BatchResult
@@ -126,8 +127,9 @@ class Rig:
         from_window = bool(options.pop("from_window", False))
         save_points = options.pop("save_points", ())
         media: tuple[MediaSpan, ...] = options.pop("media", ())  # type: ignore[assignment]
+        adapters: AdapterSet | None = options.pop("adapters", None)  # type: ignore[assignment]
         chosen = GenerateOptions(**{"max_tokens": 8, **options})  # type: ignore[arg-type]
-        request = EngineRequest(name, tuple(prompt), chosen, from_window, save_points, media=media)  # type: ignore[arg-type]
+        request = EngineRequest(name, tuple(prompt), chosen, from_window, save_points, media=media, adapters=adapters)  # type: ignore[arg-type]
         self.scheduler.submit(request, tuple(range(chosen.n)), self.now_s)
 
     def plan(self) -> BatchPlan | None:

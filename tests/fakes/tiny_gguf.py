@@ -4,11 +4,13 @@ Random float32 weights make greedy answers meaningless and exactly repeatable: u
 another order do not change the likeliest token.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 N_VOCAB = 3 + 256 + 61
 N_EMBD = 64
@@ -69,8 +71,12 @@ def write_transformer(
     rope: RopeMetadata | None = None,
     extra_tokens: int = 0,
     template: str = "",
+    added: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Path:
-    """A llama, `gemma3`, a model whose even layers see a sliding window, or `qwen2vl`, with M-RoPE positions."""
+    """A llama, `gemma3`, a model whose even layers see a sliding window, or `qwen2vl`, with M-RoPE positions.
+
+    `added` is added to its weights, by name.
+    """
     n_head, n_head_kv, head = 4, 2, 16
     writer = _writer(path, architecture, n_ctx_train, extra_tokens)
     n_vocab = N_VOCAB + extra_tokens
@@ -122,6 +128,8 @@ def write_transformer(
                 ("attn_k_norm", head),
             ):
                 tensors[f"blk.{layer}.{name}.weight"] = np.ones(width)
+    for name, values in (added or {}).items():
+        tensors[name] = tensors[name] + values
     _finish(writer, tensors)
     return path
 

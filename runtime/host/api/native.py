@@ -16,6 +16,7 @@ from runtime.host.api.answering import infill_tokens, said
 from runtime.host.api.body import typed, without_nulls
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.model_words import ModelShelf
+from runtime.host.api.native_adapters import AdapterRoutes
 from runtime.host.api.native_request import (
     DetokenizeBody,
     NativeAsk,
@@ -208,6 +209,7 @@ class NativeRoutes:
             Route("/v1/rerank", self.rerank, methods=["POST"]),
             Route("/v1/reranking", self.rerank, methods=["POST"]),
             Route("/v2/rerank", self.rerank, methods=["POST"]),
+            *AdapterRoutes(self._loaded).routes(),
             Route("/props", self.props, methods=["GET"]),
             Route("/slots", self.slots, methods=["GET"]),
             Route("/slots/{slot_id}", self.slot_action, methods=["POST"]),

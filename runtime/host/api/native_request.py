@@ -10,7 +10,7 @@ import msgspec
 from runtime.errors import BadRequest
 from runtime.host.api.body import Raw, json_text, seed_of, typed, without_nulls
 from runtime.messages.shared import AnswerShape
-from runtime.options import GenerateOptions, SamplingOptions
+from runtime.options import AdapterScale, GenerateOptions, SamplingOptions
 
 MAX_DOCUMENTS = 2048
 MAX_FILES = 256
@@ -80,6 +80,7 @@ class _Completing(SamplingOptions, frozen=True, forbid_unknown_fields=False):
     n_probs: int = 0
     ignore_eos: bool = False
     json_schema: dict[str, Any] | None = None
+    lora: tuple[AdapterScale, ...] | None = None
 
 
 class NativeCompletionBody(_Completing, frozen=True, forbid_unknown_fields=False):
@@ -186,6 +187,7 @@ def _options(body: _Completing) -> GenerateOptions:
         "logprobs": body.n_probs > 0,
         "top_logprobs": body.n_probs,
         "ignore_eos": body.ignore_eos,
+        "lora": body.lora,
         "sampling": {name: getattr(body, name) for name in SamplingOptions.__struct_fields__},
     }
     return typed(raw, GenerateOptions)

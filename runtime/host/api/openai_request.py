@@ -25,7 +25,7 @@ from runtime.host.api.openai_shape import (
     schema_of,
 )
 from runtime.messages.shared import MAX_TOOLS, AnswerShape, Message, Tool
-from runtime.options import MAX_INT, GenerateOptions, SamplingOptions
+from runtime.options import MAX_INT, AdapterScale, GenerateOptions, SamplingOptions
 
 MAX_PROMPTS = 256
 """Prompts of one /v1/completions call, and inputs of one /v1/embeddings call times eight."""
@@ -84,6 +84,7 @@ class _Common(SamplingOptions, frozen=True, forbid_unknown_fields=False):
     context_policy: Literal["stop", "drop_oldest"] = "stop"
     response_format: FormatSpec | None = None
     json_schema: dict[str, Any] | None = None
+    lora: tuple[AdapterScale, ...] | None = None
 
 
 class ChatBody(_Common, frozen=True, forbid_unknown_fields=False):
@@ -379,6 +380,7 @@ def _options(body: _Common, *, logprobs: bool, top_logprobs: int, echo: bool = F
         "context_policy": body.context_policy,
         "echo": echo,
         "ignore_eos": body.ignore_eos,
+        "lora": body.lora,
         "sampling": sampling,
     }
     return _typed(raw, GenerateOptions)

@@ -10,6 +10,7 @@ from runtime.host.api.native import (
     SlotState,
     TokenList,
 )
+from runtime.host.api.native_adapters import AdapterRow, Changed, Scales
 from runtime.host.api.native_request import (
     DetokenizeBody,
     InfillBody,
@@ -94,6 +95,8 @@ NATIVE_OPERATIONS = (
         )
         for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank")
     ),
+    Operation("get", "/lora-adapters", "Adapters of a loaded model.", answer=tuple[AdapterRow, ...]),
+    Operation("post", "/lora-adapters", "How strongly they are applied from now on.", Scales, Changed),
     Operation("get", "/props", "Properties of a loaded model.", answer=Props),
     Operation("get", "/slots", "Slots of the loaded models.", answer=tuple[SlotState, ...]),
     Operation("post", "/slots/{slot_id}", "Refused: prompts are stored and fetched without being told."),
