@@ -22,12 +22,11 @@ _BITS = 21  # more than any vocabulary
 class _Index:
     """Where each run of `N_GRAM` tokens was seen last. Kept beside its unit, whose tokens only grow."""
 
-    __slots__ = ("at", "length", "n_seen", "places", "start")
+    __slots__ = ("at", "length", "n_seen", "places")
 
     def __init__(self) -> None:
         self.places: dict[int, int] = {}
-        self.start = 0
-        self.n_seen = 0
+        self.n_seen = N_GRAM - 1
         """Runs that end before this one are known; the one at the very end is what is looked up."""
         self.at = -1
         """Behind the passage found last, and its length."""
@@ -39,13 +38,12 @@ class _Index:
         self.at = -1
         if size <= N_GRAM:
             return
-        if len(self.places) >= MAX_INDEXED:
-            self.places.clear()
-            self.start = self.n_seen = max(0, size - MAX_INDEXED // 2)
         places = self.places
-        first = max(self.n_seen, self.start + N_GRAM - 1)
-        if first < size - 1:
-            for end in range(first, size - 1):
+        if self.n_seen < size - 1:
+            if len(places) + size - self.n_seen > MAX_INDEXED:
+                places.clear()
+                self.n_seen = max(N_GRAM - 1, size - MAX_INDEXED // 2)
+            for end in range(self.n_seen, size - 1):
                 places[_key(tokens, end)] = end
             self.n_seen = size - 1
         found = places.get(_key(tokens, size - 1))

@@ -2,9 +2,9 @@
 
 Models: the starter model, and models of every kind of memory with weights that llama.cpp wrote itself. Each is planned
 by the dry-run process from its header and then loaded as a worker loads it, on the processor alone, with a part of its
-layers on a second device, and with all of them there; the second device is a node on the loopback address, which
-llama.cpp treats as a GPU. Three contexts, two cache types. Every part of every device is compared: weights, KV cache
-and recurrent state, compute buffers, logits, projector.
+layers on a second device, with all of them there, with tokens guessed ahead, and as a draft model; the second device is
+a node on the loopback address, which llama.cpp treats as a GPU. Three contexts, two cache types. Every part of every
+device is compared: weights, KV cache and recurrent state, compute buffers, logits, projector.
 
 Then each file is planned once more as one that is not here: served by a hub on the loopback address, of which only the
 headers are fetched.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.fit.defaults import CPU_ONLY, Placement, experts_in_ram, resolve
+from runtime.fit.defaults import CPU_ONLY, Placement, can_roll_back, experts_in_ram, resolve, resolve_draft
 from runtime.gguf.architecture import ModelShape
 from runtime.gguf.parts import read_shape
 from runtime.library.hub.headers import HeaderCache
@@ -190,33 +190,54 @@ def measure_rows(subjects: list[Subject], contexts: tuple[int, ...]) -> list[Row
         for subject in subjects:
             shape = read_shape(Path(subject.path))
             with LoadChild() as loads:
-                for label, placement in placements(shape, device, node.address):
-                    for kv in KV_TYPES:
-                        requests = [request(subject, shape, n_ctx, kv, placement) for n_ctx in contexts]
-                        plans = [probe.dry_run(asked) for asked in requests]
-                        actuals = [loads.load(asked) for asked in requests]
-                        for n_ctx, plan, actual in zip(contexts, plans, actuals, strict=True):
-                            error, part = compare(plan, actual)
-                            rows.append(
-                                Row(
-                                    model=subject.name,
-                                    devices=label,
-                                    kv=kv,
-                                    n_ctx=n_ctx,
-                                    planned_bytes=totals(plan),
-                                    actual_bytes=totals(actual),
-                                    error=error,
-                                    part=part,
-                                    same_layers=plan.n_layer_on == actual.n_layer_on,
-                                )
+                for (label, kv), requests in asked(subject, shape, contexts, device, node.address).items():
+                    plans = [probe.dry_run(one) for one in requests]
+                    actuals = [loads.load(one) for one in requests]
+                    for n_ctx, plan, actual in zip(contexts, plans, actuals, strict=True):
+                        error, part = compare(plan, actual)
+                        rows.append(
+                            Row(
+                                model=subject.name,
+                                devices=label,
+                                kv=kv,
+                                n_ctx=n_ctx,
+                                planned_bytes=totals(plan),
+                                actual_bytes=totals(actual),
+                                error=error,
+                                part=part,
+                                same_layers=plan.n_layer_on == actual.n_layer_on,
                             )
+                        )
     return rows
+
+
+def asked(
+    subject: Subject, shape: ModelShape, contexts: tuple[int, ...], device: str, node: str
+) -> dict[tuple[str, KvType], list[DryRun]]:
+    """What is planned and loaded of one model: for each place and cache type, a request a context."""
+    found: dict[tuple[str, KvType], list[DryRun]] = {}
+    for label, placement in placements(shape, device, node):
+        for kv in KV_TYPES:
+            found[label, kv] = [request(subject, shape, n_ctx, kv, placement) for n_ctx in contexts]
+    if can_roll_back(shape) and not subject.projector:
+        for n_ctx in contexts:
+            for label, one in with_drafts(subject, shape, n_ctx):
+                found.setdefault((label, "f16"), []).append(one)
+    return found
 
 
 def request(subject: Subject, shape: ModelShape, n_ctx: int, kv: KvType, placement: Placement) -> DryRun:
     options = LoadOptions(n_ctx=n_ctx, type_k=kv, type_v=kv)
     resolved = resolve(shape, options, n_cores=2, free_bytes=FREE_BYTES, placement=placement)
     return DryRun(subject.path, resolved, subject.projector)
+
+
+def with_drafts(subject: Subject, shape: ModelShape, n_ctx: int) -> Iterator[tuple[str, DryRun]]:
+    """The model where tokens are guessed ahead, which takes more rows of logits, and as the draft model of itself."""
+    options = LoadOptions(n_ctx=n_ctx, speculation="lookup")
+    resolved = resolve(shape, options, n_cores=2, free_bytes=FREE_BYTES)
+    yield "CPU, guesses", DryRun(subject.path, resolved)
+    yield "CPU, as a draft", DryRun(subject.path, resolve_draft(shape, options, resolved, n_cores=2))
 
 
 def measure_remote(subjects: list[Subject], folder: Path) -> list[Remote]:

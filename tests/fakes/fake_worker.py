@@ -194,6 +194,7 @@ class FakeWorker:
             compute_bytes=1,
             load_s=0.1,
             engine="fake",
+            resolved={"draft": Path(load.draft_path).name} if load.draft_path else {},
         )
         self._frames.send(Ready(facts))
         return None

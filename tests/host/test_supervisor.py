@@ -288,6 +288,26 @@ def test_when_loaded_with_options_then_they_are_remembered(make_host: MakeHost) 
     host.until(lambda: host.private.get("/admin/status").json()["models"][0].get("facts", {}).get("n_ctx") == 4096)
 
 
+def test_when_a_draft_model_is_named_then_the_worker_gets_its_file(make_host: MakeHost) -> None:
+    host = make_host()
+    options = {"draft_model": "other"}
+    host.private.post("/admin/models/load", json={"model": "fake", "options": options})
+    host.until(lambda: states(host) == {"fake": "ready"})
+    facts = host.private.get("/admin/status").json()["models"][0]["facts"]
+    assert facts["resolved"]["draft"].startswith("other")
+
+
+def test_when_the_draft_model_is_not_there_then_the_load_says_so(make_host: MakeHost) -> None:
+    host = make_host()
+    options = {"draft_model": "nothing-like-it"}
+    host.private.post("/admin/models/load", json={"model": "fake", "options": options})
+    host.until(lambda: states(host) == {"fake": "failed"})
+    failure = host.private.get("/admin/status").json()["models"][0]["failure"]
+    assert "draft model 'nothing-like-it'" in failure["message"]
+    host.private.post("/admin/models/load", json={"model": "fake", "options": options | {"speculation": "off"}})
+    host.until(lambda: states(host) == {"fake": "ready"})
+
+
 def test_when_a_load_fails_then_its_options_are_not_remembered(make_host: MakeHost) -> None:
     host = make_host()
     host.private.post("/admin/models/load", json={"model": "refuse", "options": {"n_ctx": 100_000_000}})
