@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runtime.errors import StorageFault
 from runtime.fit import defaults
 from runtime.fit.figures import combined
 from runtime.gguf.parts import read_shape
@@ -38,11 +39,16 @@ def load_draft(
     """
     if model.resolved.speculation != "draft":
         return
+    try:
+        planned = resolved or _resolved(model, path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageFault(f"The draft model {path.name} cannot be read: {reason}.", path=str(path)) from error
     draft = load_model(
         path,
         LoadOptions(speculation="off"),
         lambda stage, fraction: on_progress(stage.replace("the model", "the draft model"), fraction),
-        resolved or _resolved(model, path),
+        planned,
     )
     try:
         check_vocabularies(model, draft)

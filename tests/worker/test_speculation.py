@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.errors import BadRequest, ModelLoadFailed
+from runtime.errors import BadRequest, ModelLoadFailed, StorageFault
 from runtime.grammar.answer import AnswerPlan
+from runtime.messages.ipc import Load
 from runtime.messages.shared import Timings
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
 from runtime.scheduler.types import EngineRequest
 from runtime.worker.load import LlamaModel, load_model
+from runtime.worker.process import WorkerProcess
 from runtime.worker.speculation import load_draft
 from tests.fakes.engine_rig import EngineRig, running
 from tests.fakes.tiny_gguf import write_mamba, write_transformer
@@ -228,3 +230,23 @@ def test_when_a_draft_model_is_loaded_then_facts_count_its_memory(folder: Path) 
     assert model.facts.resolved["draft_model"] == "tiny llama"
     model.close()
     assert model.draft is None
+
+
+def test_when_the_host_orders_a_draft_model_then_the_worker_loads_it_and_tells(folder: Path) -> None:
+    stages: list[str] = []
+    process = WorkerProcess(("127.0.0.1", 1), "")
+
+    def note(stage: str, fraction: float) -> None:
+        stages.append(f"{stage} {fraction}")
+
+    process._on_progress = note  # type: ignore[method-assign]
+    path = folder / "model.gguf"
+    order = Load(str(path), options(draft_model="other"), draft_path=str(folder / "other.gguf"))
+    model, _language, facts = process._load(path, order)
+    assert model.draft is not None
+    assert facts.resolved["speculation"] == "draft"
+    assert any("draft model" in stage for stage in stages)
+    model.close()
+    missing = Load(str(path), options(draft_model="gone"), draft_path=str(folder / "gone.gguf"))
+    with pytest.raises(StorageFault, match=r"draft model gone\.gguf"):
+        process._load(path, missing)
