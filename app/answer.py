@@ -5,6 +5,7 @@ import time
 
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
 
+from app.answer_form import form_of
 from app.link import ChatStream, HostLink
 from app.saver import Saver
 from app.speed import SlidingRate, Speed
@@ -60,6 +61,7 @@ class Answer(QObject):
         self._speed = speed
         self._stream: ChatStream | None = None
         self._model = ""
+        self._form = ""
         self._began_s = time.monotonic()
         self._first_s: float | None = None
         self._last_s: float | None = None
@@ -109,6 +111,10 @@ class Answer(QObject):
     def begin(self, link: HostLink, request: ChatRequest) -> None:
         """Ask the host."""
         self._model = request.model
+        form = form_of(request.shape, request.options)
+        self._form = "" if form == "text" else form
+        if self._form:
+            self.node.stats = self._stats()
         self._began_s = time.monotonic()
         if self.node.notice:
             self.node.notice = ""
@@ -252,6 +258,7 @@ class Answer(QObject):
             total_s=timings.generation_s or measured.total_s,
             reason=reason,
             model=event.model or self._model,
+            form=self._form,
         )
         self._end("stopped" if reason == "cancelled" else "done", stats)
 
@@ -265,6 +272,7 @@ class Answer(QObject):
             prompt_tokens=self._prompt_tokens,
             total_s=span_s if self._first_s is not None else None,
             model=self._model,
+            form=self._form,
         )
 
     def _end(self, state: str, stats: AnswerStats | None) -> None:

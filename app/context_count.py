@@ -122,7 +122,8 @@ class ContextCount(QObject):
             if not draft.strip() and not files and self._answering.opened(opened.id) is None:
                 self.note(answer.n_tokens)
 
-        self._link.count_tokens(model.id, messages, counted, failed=_ignore)
+        shape = opened.shape(opened.preset(self._presets))
+        self._link.count_tokens(model.id, messages, counted, shape=shape, failed=_ignore)
 
 
 def _ignore(_: Failure) -> None:

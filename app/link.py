@@ -40,7 +40,7 @@ from runtime.messages.api import (
 from runtime.messages.fit import NodeInfo
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.library import Download, Job
-from runtime.messages.shared import Message
+from runtime.messages.shared import AnswerShape, Message
 from runtime.options import ApiOptions, KeyLimits, LoadOptions
 
 __all__ = ["ChatStream", "Failed", "HostLink"]
@@ -333,6 +333,7 @@ class HostLink(QObject):
         messages: tuple[Message, ...],
         done: Callable[[CountAnswer], None],
         *,
+        shape: AnswerShape | None = None,
         failed: Failed | None = None,
     ) -> None:
         """Count the tokens of a conversation. Only the newest count is answered; older ones are dropped."""
@@ -341,7 +342,7 @@ class HostLink(QObject):
         self._count_call = self.send(
             "POST",
             "/admin/count",
-            CountRequest(model_id, messages),
+            CountRequest(model_id, messages, shape or AnswerShape()),
             msgspec.json.Decoder(CountAnswer).decode,
             done,
             failed,

@@ -85,6 +85,14 @@ class SessionSetup(QObject):
             self._adopted().own_shape = shape
             self._change(ConversationChange(shape=shape))
 
+    def set_form(self, shape: AnswerShape, options: GenerateOptions) -> None:
+        """Both at once: a form of answers is a schema in the one or a grammar in the other."""
+        if (shape, options) == (self.shape, self.options):
+            return
+        opened = self._adopted()
+        opened.own_shape, opened.own_options = shape, options
+        self._change(ConversationChange(shape=shape, options=options))
+
     def use_preset(self, preset_id: str) -> None:
         """Take a preset (empty: none) and drop this conversation's own changes."""
         opened = self._adopted()

@@ -42,6 +42,7 @@ class AnswerStats:
         total_s: from the first to the last token.
         reason: why it ended.
         model: id of the model that answered.
+        form: what the answer had to be: "json", "schema" (JSON that fits one), "grammar", or empty for free text.
     """
 
     n_tokens: int = 0
@@ -54,6 +55,7 @@ class AnswerStats:
     total_s: float | None = None
     reason: FinishReason | None = None
     model: str = ""
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)

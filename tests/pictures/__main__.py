@@ -12,6 +12,8 @@ from pathlib import Path
 
 SHOTS = (("1280x800", 1280, 800, 1), ("900x600", 900, 600, 1), ("2x", 1280, 800, 2))
 
+MODULES = tuple(f"tests.pictures.{name}" for name in ("shoot", "models", "files", "server", "forms"))
+
 
 def main() -> int:
     """Take all pictures, each size in a process of its own (the scale is fixed when Qt starts)."""
@@ -26,12 +28,7 @@ def main() -> int:
             "QT_SCALE_FACTOR": str(scale),
             "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
         }
-        for module in (
-            "tests.pictures.shoot",
-            "tests.pictures.models",
-            "tests.pictures.files",
-            "tests.pictures.server",
-        ):
+        for module in MODULES:
             sizes = [str(chosen.out), name, str(width), str(height)]
             command = [sys.executable, "-m", module, *sizes, *chosen.only]
             failed |= subprocess.run(command, env=environ, check=False).returncode

@@ -8,13 +8,16 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QMenu, QScro
 
 from app.presets import Presets
 from app.session import ChatSession
+from app.tasks import Lane
 from app.ui.appearance import Appearance
+from app.ui.chat.form_editor import FormEditor, ReasoningEditor
 from app.ui.chat.option_rows import LinesRow, OptionRow
 from app.ui.chat.option_specs import option_specs
 from app.ui.controls.buttons import IconButton
 from app.ui.controls.fold import Fold
 from app.ui.controls.labels import label
 from app.ui.theme import Size, Space
+from runtime.messages.shared import AnswerShape
 from runtime.options import MAX_STOPS, GenerateOptions, SamplingOptions
 
 MAIN = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
@@ -27,14 +30,22 @@ class Inspector(QWidget):
     """Edits what belongs to the open conversation; changes count from the next question on."""
 
     def __init__(
-        self, session: ChatSession, presets: Presets, appearance: Appearance, parent: QWidget | None = None
+        self,
+        session: ChatSession,
+        presets: Presets,
+        appearance: Appearance,
+        lane: Lane | None = None,
+        parent: QWidget | None = None,
     ) -> None:
+        """Schemas and grammars are checked on the lane if there is one."""
         super().__init__(parent)
         self._session = session
         self._presets = presets
         self._appearance = appearance
+        self._lane = lane
         self._options = GenerateOptions()
         self._rows: dict[str, OptionRow] = {}
+        self._reasons: bool | None = None
         self.setProperty("role", "inspector")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setMinimumWidth(Size.INSPECTOR_MIN_W)
@@ -64,6 +75,7 @@ class Inspector(QWidget):
         session.setup.changed.connect(self._show_setup)
         session.reset.connect(self._show_setup)
         session.opened.connect(self._save_now)
+        session.context_used.connect(lambda _used, _limit: self._show_whether_it_reasons())
         presets.changed.connect(self._show_presets)
         self._show_presets()
         self._show_setup()
@@ -96,6 +108,15 @@ class Inspector(QWidget):
         self._prompt.edited.connect(lambda _text: self._prompt_pause.start())
         prompt.content.addWidget(self._prompt)
 
+        form = self._fold(self.tr("Form of answers"))
+        self.form = FormEditor(self._appearance, self._lane)
+        self.form.changed.connect(self._set_form)
+        form.content.addWidget(self.form)
+        reasoning = self._fold(self.tr("Reasoning"), opened=False)
+        self.reasoning = ReasoningEditor()
+        self.reasoning.changed.connect(self._session.setup.set_shape)
+        reasoning.content.addWidget(self.reasoning)
+
         sampling = self._fold(self.tr("Sampling"))
         more_sampling = self._fold(self.tr("More sampling"), opened=False)
         specs = {spec.name: spec for spec in option_specs(SamplingOptions)}
@@ -117,9 +138,6 @@ class Inspector(QWidget):
         output.content.addWidget(self._option(OptionRow(general["max_tokens"], self._appearance)))
         self._stops = self._lines(
             output, self.tr("Stop strings"), self.tr("One a line; the answer ends before any of them"), self._set_stops
-        )
-        self._grammar = self._lines(
-            output, self.tr("Grammar"), self.tr("GBNF that the answer must follow"), self._set_grammar, code=True
         )
         context = self._fold(self.tr("Context"), opened=False)
         context.content.addWidget(self._option(OptionRow(general["context_policy"], self._appearance)))
@@ -150,11 +168,23 @@ class Inspector(QWidget):
         self._breakers.set_text("\n".join(text.replace("\n", "\\n") for text in sampling.dry_sequence_breakers))
         self._bias.set_text("\n".join(f"{token}: {bias:g}" for token, bias in sampling.logit_bias.items()))
         self._stops.set_text("\n".join(text.replace("\n", "\\n") for text in self._options.stop))
-        self._grammar.set_text(sampling.grammar)
+        self._show_form()
         self._prompt.set_text(self._session.setup.system_prompt)
         self._custom.setVisible(self._session.setup.is_customized)
         at = self._preset.findData(self._session.setup.preset_id)
         self._preset.setCurrentIndex(max(0, at))
+
+    def _show_form(self) -> None:
+        shape, model = self._session.setup.shape, self._session.model
+        self.form.show_setup(shape, self._options)
+        self._reasons = model.facts.reasoning if model is not None and model.facts is not None else None
+        self.reasoning.show_setup(shape, reasons=self._reasons)
+
+    def _show_whether_it_reasons(self) -> None:
+        """Another model may be loaded now; told with each count, so only a change is shown."""
+        model = self._session.model
+        if (model.facts.reasoning if model is not None and model.facts is not None else None) != self._reasons:
+            self._show_form()
 
     def _show_presets(self) -> None:
         self._preset.clear()
@@ -187,8 +217,11 @@ class Inspector(QWidget):
         self._options = msgspec.structs.replace(self._options, stop=stops[:MAX_STOPS])
         self._pause.start()
 
-    def _set_grammar(self, text: str) -> None:
-        self._set_sampling(grammar=text)
+    def _set_form(self, shape: AnswerShape, options: GenerateOptions) -> None:
+        # Sampling may have been changed since the form was shown; only the grammar comes from there.
+        sampling = msgspec.structs.replace(self._options.sampling, grammar=options.sampling.grammar)
+        self._options = msgspec.structs.replace(self._options, sampling=sampling)
+        self._session.setup.set_form(shape, self._options)
 
     def _set_bias(self, text: str) -> None:
         bias: dict[int, float] = {}
@@ -215,6 +248,7 @@ class Inspector(QWidget):
         """Another conversation is open: what was not handed over yet belonged to the last one."""
         self._pause.stop()
         self._prompt_pause.stop()
+        self.form.stop()
 
     # --- presets
 

@@ -475,7 +475,7 @@ class ChatPage(QWidget):
         if shown and self._inspector is None:
             from app.ui.chat.inspector import Inspector  # late: few people open it at once
 
-            self._inspector = Inspector(self._session, self._context.presets, self._appearance)
+            self._inspector = Inspector(self._session, self._context.presets, self._appearance, self._lane)
             layout = self._inspector_place.layout()
             if layout is not None:
                 layout.addWidget(self._inspector)

@@ -32,6 +32,8 @@ def stats_text(stats: AnswerStats | None, model_name: str = "") -> str:
     if stats is None:
         return model_name
     parts: list[str] = []
+    if stats.form:
+        parts.append(tr("Grammar") if stats.form == "grammar" else tr("JSON"))
     if stats.generation_tps:
         parts.append(format_speed(stats.generation_tps))
     if stats.n_tokens:

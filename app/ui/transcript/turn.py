@@ -96,6 +96,16 @@ class Turn:
         return self.view.role == "user"
 
     @property
+    def is_json(self) -> bool:
+        """Whether it is an answer that had to be JSON: drawn as highlighted code."""
+        return self.view.stats is not None and self.view.stats.form in ("json", "schema")
+
+    @property
+    def _shown_text(self) -> str:
+        # No line of JSON can begin with a fence, since strings have no line breaks.
+        return f"```json\n{self.view.text}" if self.is_json and self.view.text else self.view.text
+
+    @property
     def is_busy(self) -> bool:
         """Whether the answer is in the making."""
         return self.view.state in BUSY_STATES
@@ -114,10 +124,13 @@ class Turn:
 
     def set_view(self, view: MessageView) -> None:
         """The message changed."""
+        was_json = self.is_json
         self.view = view
         self.dirty = True
+        if was_json != self.is_json:
+            self.content = None  # drawn as something else from now on
         if self.content is not None:
-            self.content.feed.set_text(view.text)
+            self.content.feed.set_text(self._shown_text)
         if self.reasoning is not None:
             self.reasoning.feed.set_text(view.reasoning)
 
@@ -125,9 +138,10 @@ class Turn:
         """Text came."""
         if reasoning and self.thinking_since_s is None:
             self.thinking_since_s = time.monotonic()
+        is_first = not self.view.text
         self.view = replace(self.view, text=self.view.text + content, reasoning=self.view.reasoning + reasoning)
         if self.content is not None and content:
-            self.content.feed.append(content)
+            self.content.feed.append(self._shown_text if is_first else content)
         if self.reasoning is not None and reasoning:
             self.reasoning.feed.append(reasoning)
 
@@ -135,7 +149,7 @@ class Turn:
         """Make items until the deadline; returns whether all is made."""
         if self.content is None:
             self.content = Zone(Feed(self._look, plain=self.is_user))
-            self.content.feed.set_text(self.view.text)
+            self.content.feed.set_text(self._shown_text)
         if self.fold_open and self.reasoning is None:
             self.reasoning = Zone(Feed(self._quiet_look))
             self.reasoning.feed.set_text(self.view.reasoning)
