@@ -115,9 +115,6 @@ def _line_of(text: str, error: BadRequest) -> int:
     named = str(error.details.get("keyword", "")) or next(iter(re.findall(r"[\"']([^\"']+)[\"']", error.message)), "")
     if not named:
         return 0
-    quoted = f'"{named}"'
-    at = text.find(quoted)
-    if at < 0:
-        found = re.search(rf"(?<![\w-]){re.escape(named)}(?![\w-])", text)
-        at = found.start() if found else -1
-    return text.count("\n", 0, at) + 1 if at >= 0 else 0
+    places = [found.start() for found in re.finditer(rf"(?<![\w-]){re.escape(named)}(?![\w-])", text)]
+    # Of a word that stands there more than once nobody can tell which one is meant.
+    return text.count("\n", 0, places[0]) + 1 if len(places) == 1 else 0

@@ -203,7 +203,8 @@ def _fields(t: Tokens) -> str:
     QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox, QPlainTextEdit[kind="field"] {{ background: {t.surface};
         color: {t.text}; border: {Size.LINE}px solid {t.line_strong}; border-radius: {Size.RADIUS}px;
         padding: {Space.HAIR}px {Space.XS}px; selection-background-color: {t.selection};
-        selection-color: {t.on_selection}; min-height: {Size.CONTROL_SMALL_H - 2 * Size.LINE}px; }}
+        selection-color: {t.on_selection}; }}
+    QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox {{ min-height: {Size.CONTROL_SMALL_H - 2 * Size.LINE}px; }}
     QLineEdit:hover, QSpinBox:hover, QDoubleSpinBox:hover, QComboBox:hover {{ border-color: {t.text_disabled}; }}
     QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus, QPlainTextEdit[kind="field"]:focus {{
         border-color: {t.accent}; }}

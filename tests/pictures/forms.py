@@ -9,6 +9,7 @@ import msgspec
 from app.answer_form import Form
 from app.context import AppContext
 from app.ui.chat.inspector import Inspector
+from app.ui.controls.fold import Fold
 from app.ui.window import MainWindow
 from runtime.messages.api import ModelChanged
 from runtime.paths import DataFolder
@@ -21,6 +22,13 @@ ANSWER = """{
   "age": 36,
   "known_for": ["the first program", "notes on the Analytical Engine"],
   "alive": false
+}"""
+
+WRONG = """{
+  "type": "object",
+  "properties": {
+    "name": { "type": "strng" }
+  }
 }"""
 
 
@@ -49,15 +57,14 @@ class FormShooter(Shooter):
         self.wait(lambda: bool(context.session.messages()) and not context.session.is_busy)
         self.rest(1.0)
         self.shoot(window, "j-schema")
-        inspector.form.field.setPlainText(
-            '{\n  "type": "object",\n  "properties": {\n    "name": { "type": "strng" }\n  }\n}'
-        )
+        inspector.form.field.setPlainText(WRONG)
         self.rest(1.0)
         self.shoot(window, "j-schema-wrong")
         inspector.form.stop()
         self.choose(inspector, "grammar")
         self.rest(0.8)
-        inspector.reasoning.parentWidget().parentWidget().set_open(True)  # type: ignore[attr-defined]
+        for fold in inspector.findChildren(Fold):
+            fold.set_open(fold.isAncestorOf(inspector.reasoning) or fold.isAncestorOf(inspector.form))
         self.rest()
         self.shoot(window, "j-grammar")
         window.close()
@@ -74,7 +81,7 @@ class FormShooter(Shooter):
 def main() -> int:
     """Shoot one size: OUT NAME WIDTH HEIGHT [page ...]."""
     out, size, width, height, *only = sys.argv[1:]
-    if (only and not any(one.startswith("j") for one in only)) or int(width) < 1000:  # noqa: PLR2004
+    if (only and not any(one.startswith("j") for one in only)) or int(width) < 1000:
         return 0  # in a narrow window the inspector is hidden
     shooter = FormShooter(Path(out), size, int(width), int(height), only)
     with tempfile.TemporaryDirectory() as data, FakeHost() as host:

@@ -115,7 +115,7 @@ class Composer(QFrame):
         editing_row.addWidget(cancel)
         self._editing.hide()
         column.addWidget(self._editing)
-        self.tray = Tray(appearance, pictures)
+        self.tray = Tray(appearance, pictures, self)
         column.addWidget(self.tray)
         self.field = ComposerEdit()
         self.field.setFont(appearance.font(Type.READ))

@@ -43,6 +43,8 @@ class FormEditor(QWidget):
         self._shape = AnswerShape()
         self._options = GenerateOptions()
         self._texts: dict[Form, str] = {}
+        self._right = {text for _key, text in (*SCHEMA_EXAMPLES, *GRAMMAR_EXAMPLES)}
+        self._is_checking = False
         self._is_showing = False
         self._pause = QTimer(self)
         self._pause.setSingleShot(True)
@@ -72,9 +74,10 @@ class FormEditor(QWidget):
         self.field.setFixedHeight(self.field.fontMetrics().lineSpacing() * EDITOR_LINES + 2 * Space.XS)
         self.field.textChanged.connect(self._on_text)
         column.addWidget(self.field)
-        row = QHBoxLayout()
         self.verdict = label("", "small", wrap=True)
-        row.addWidget(self.verdict, 1)
+        column.addWidget(self.verdict)
+        row = QHBoxLayout()
+        row.addStretch(1)
         self._examples = push_button(tr("Examples"), self._open_examples, kind="quiet")
         row.addWidget(self._examples)
         column.addLayout(row)
@@ -88,7 +91,7 @@ class FormEditor(QWidget):
 
     def show_setup(self, shape: AnswerShape, options: GenerateOptions) -> None:
         """Show what a conversation asks for; what is being typed, or is not right yet, stays."""
-        if self._pause.isActive() or self.verdict.property("tone") == "bad":
+        if self._is_checking or self.verdict.property("tone") == "bad":
             self._shape, self._options = shape, options
             return
         self._shape, self._options = shape, options
@@ -97,13 +100,16 @@ class FormEditor(QWidget):
         self.choice.setCurrentIndex(self.choice.findData(form))
         if form in ("schema", "grammar"):
             self._texts[form] = shape.json_schema if form == "schema" else options.sampling.grammar
+            self._right.add(self._texts[form])
         self._show_form()
         self._is_showing = False
 
     def stop(self) -> None:
         """Another conversation is open: what was not handed over belonged to the last one."""
         self._pause.stop()
+        self._is_checking = False
         self._texts = {}
+        self._right = {text for _key, text in (*SCHEMA_EXAMPLES, *GRAMMAR_EXAMPLES)}
         set_tone(self.verdict, "small")
         self.verdict.setText("")
 
@@ -135,9 +141,11 @@ class FormEditor(QWidget):
             examples = SCHEMA_EXAMPLES if form == "schema" else GRAMMAR_EXAMPLES
             self._texts[form] = examples[0][1]
         self._show_form()
-        if form in ("schema", "grammar"):
+        if form in ("schema", "grammar") and self.field.toPlainText() not in self._right:
             self._check()
         else:
+            self._pause.stop()
+            self._is_checking = False
             self._tell()
 
     def _on_text(self) -> None:
@@ -145,10 +153,12 @@ class FormEditor(QWidget):
             self._texts[self.form] = self.field.toPlainText()
             set_tone(self.verdict, "small")
             self.verdict.setText(tr("Checking…"))
+            self._is_checking = True
             self._pause.start()
 
     def _check(self) -> None:
         form, text = self.form, self.field.toPlainText()
+        self._is_checking = True
         if self._lane is None:
             self._checked(form, text, problem_of(form, text))
         else:
@@ -157,10 +167,12 @@ class FormEditor(QWidget):
     def _checked(self, form: Form, text: str, problem: str) -> None:
         if (form, text) != (self.form, self.field.toPlainText()):
             return  # typed on meanwhile: the next check tells
+        self._is_checking = False
         set_tone(self.verdict, "bad" if problem else "ok")
         if problem:
             self.verdict.setText(tr("{why} It is not used until it is right.").format(why=problem))
         else:
+            self._right.add(text)
             self.verdict.setText(tr("Right. It holds from the next question on."))
             self._tell()
 

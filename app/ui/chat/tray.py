@@ -70,9 +70,9 @@ class Tray(QWidget):
         self._help = push_button(self.tr("Choose a model"), self.help_wanted.emit)
         row.addWidget(self._help, 0, Qt.AlignmentFlag.AlignVCenter)
         column.addWidget(self._obstacle)
-        self.show_files(())
-        self.show_waiting(0)
-        self.show_obstacle("", "")
+        self.hide()  # before its parts: a shown widget without a place would be a window
+        for part in (self._tiles, self._reading, self._obstacle):
+            part.hide()
 
     @property
     def files(self) -> tuple[Attachment, ...]:
