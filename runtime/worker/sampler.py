@@ -314,10 +314,12 @@ class Sampler:
         k = max(narrowing.k, 1) + len(self._bias_ids) + len(self._seen)
         if k > rows.max_narrow:
             return rows.candidates.fill_all(rows.row(index))
-        least, maxima = rows.bound(index, k)
-        if narrowing.k == 0:
+        if narrowing.k:
+            least, ids, logits = rows.largest(index, k)
+        else:
+            least, maxima = rows.bound(index, k)
             least = np.float32(float(least) + narrowing.log_min_p - _MARGIN)
-        ids, logits = rows.above(index, least, maxima)
+            ids, logits = rows.above(index, least, maxima)
         if self._may_rise:
             ids, logits = self._add_changed(rows.row(index), least, ids, logits)
         return rows.candidates.fill(ids, logits)

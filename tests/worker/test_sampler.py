@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from runtime.errors import BadRequest
 from runtime.options import GenerateOptions, SamplingOptions
 from runtime.scheduler.plan import NO_TOKEN
-from runtime.worker.logits import LogitRows
+from runtime.worker.logits import FloatRow, LogitRows
 from runtime.worker.sampler import Sampler, SamplerFactory
 from tests.fakes.engine_rig import starter
 
@@ -107,6 +108,28 @@ def test_when_the_vocabulary_has_any_size_then_the_bound_holds_the_k_largest(n_v
             assert set(np.argsort(row)[-k:].tolist()) <= set(ids.tolist())
             assert (row[ids] == logits).all()
             assert len(set(ids.tolist())) == len(ids)
+            assert sorted(ids.tolist()) == np.flatnonzero(row >= least).tolist()
+
+
+@pytest.mark.parametrize("n_vocab", [1_000, 4096 + 17, 32_000, 151_936])
+@pytest.mark.parametrize("shape", ["spread", "ranks by id", "few values", "mostly banned", "all banned"])
+def test_when_a_bound_is_guessed_then_the_k_largest_are_held_all_the_same(n_vocab: int, shape: str) -> None:
+    found = rows(3, 4, n_vocab=n_vocab)
+    shapes: dict[str, Callable[[FloatRow], FloatRow]] = {
+        "spread": lambda row: row,
+        "ranks by id": lambda row: np.sort(row)[::-1],
+        "few values": np.round,
+        "mostly banned": lambda row: np.where(np.arange(len(row)) % 97 == 0, row, -np.inf),
+        "all banned": lambda row: np.full_like(row, -np.inf),
+    }
+    for index in range(4):
+        row = found.row(index)
+        row[:] = shapes[shape](row)
+        for k in (1, 5, 43, found.max_narrow):
+            least, ids, logits = found.largest(index, k)
+            assert len(ids) >= k
+            assert np.sort(row)[-k:].tolist() == np.sort(logits)[-k:].tolist()
+            assert (row[ids] == logits).all()
             assert sorted(ids.tolist()) == np.flatnonzero(row >= least).tolist()
 
 
