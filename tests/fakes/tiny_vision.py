@@ -27,8 +27,6 @@ _SIDE = {"llava": 56, "qwen2vl": 56, "gemma3": 112}
 _PATCH = 14
 _N_MEL = 80
 _STACK = 4
-LLAVA_ROWS = 16
-GEMMA3_ROWS = 16
 _TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -48,8 +46,8 @@ def write_seeing_model(folder: Path, kind: Kind, *, n_embd_projector: int = N_EM
     return model, write_projector(folder / f"mmproj-tiny-{kind}.gguf", kind, n_embd=n_embd_projector)
 
 
-def write_projector(path: Path, kind: Kind, *, n_embd: int = N_EMBD, seed: int = 3) -> Path:
-    """The projector alone."""
+def write_projector(path: Path, kind: Kind, *, n_embd: int = N_EMBD, seed: int = 3, side: int = 0) -> Path:
+    """The projector alone; `side` is another size of its pictures in pixels."""
     writer = gguf.GGUFWriter(path, "clip")
     generator = np.random.default_rng(seed)
 
@@ -77,7 +75,7 @@ def write_projector(path: Path, kind: Kind, *, n_embd: int = N_EMBD, seed: int =
     if part == "audio":
         _ultravox(writer, add, ones, n_embd)
     else:
-        _vision(writer, add, ones, kind, n_embd)
+        _vision(writer, add, ones, kind, n_embd, side or _SIDE[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -103,15 +101,15 @@ def _layers(add: Add, ones: Add, prefix: str, *, has_k_bias: bool) -> None:
         add(f"{prefix}.blk.{layer}.ffn_down.bias", _WIDTH)
 
 
-def _vision(writer: Any, add: Add, ones: Add, kind: Kind, n_embd: int) -> None:
-    writer.add_uint32("clip.vision.image_size", _SIDE[kind])
+def _vision(writer: Any, add: Add, ones: Add, kind: Kind, n_embd: int, side: int) -> None:
+    writer.add_uint32("clip.vision.image_size", side)
     writer.add_uint32("clip.vision.patch_size", _PATCH)
     writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
     writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
     add("v.patch_embd.weight", _WIDTH, 3, _PATCH, _PATCH, spread=0.05)
     ones("v.post_ln.weight", _WIDTH)
     add("v.post_ln.bias", _WIDTH)
-    n_patches = (_SIDE[kind] // _PATCH) ** 2
+    n_patches = (side // _PATCH) ** 2
     if kind == "llava":
         add("v.position_embd.weight", n_patches, _WIDTH)
         for number in (0, 2):

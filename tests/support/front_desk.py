@@ -14,7 +14,7 @@ from runtime.messages.shared import (
     ModelFacts,
 )
 from runtime.scheduler.types import EngineOutput, EngineRequest
-from runtime.worker.front import Front
+from runtime.worker.front import Front, MediaPort
 from runtime.worker.language import HeaderWords, Language
 from runtime.worker.outbox import Outbox
 from tests.support.tokenizers import CharacterTokenizer
@@ -74,7 +74,13 @@ class Desk:
     """A front with its fake engine; `take` is the writer's next batch."""
 
     def __init__(
-        self, template: str | None = CHATML, *, start: bool = True, can_embed: bool = True, can_rerank: bool = False
+        self,
+        template: str | None = CHATML,
+        *,
+        start: bool = True,
+        can_embed: bool = True,
+        can_rerank: bool = False,
+        media: MediaPort | None = None,
     ) -> None:
         self.engine = FakeEngine()
         self.outbox = Outbox()
@@ -86,7 +92,7 @@ class Desk:
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )
         facts = replace(FACTS, can_embed=can_embed, can_rerank=can_rerank)
-        self.front = Front(language, facts, self.engine, self.outbox)
+        self.front = Front(language, facts, self.engine, self.outbox, media)
         self._started = start
         if start:
             self.front.start()
