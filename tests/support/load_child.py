@@ -1,10 +1,9 @@
 """Child process that really loads what a dry run only planned, and tells what that took.
 
 Requests are the dry run's own (`DryRun`), one JSON line each; the answer is `Measured`. The model is loaded as a worker
-loads it. A projector is opened beside it with a warm-up picture, and its sizes are those llama.cpp prints then.
+loads it, with its projector if it has one.
 """
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -52,46 +51,13 @@ def _load(request: DryRun) -> Measured:
     from runtime.options import LoadOptions
     from runtime.worker.load import load_model
 
-    model = load_model(Path(request.path), LoadOptions(), lambda _stage, _fraction: None, request.resolved)
+    beside = Path(request.projector) if request.projector else None
+    model = load_model(
+        Path(request.path), LoadOptions(), lambda _stage, _fraction: None, request.resolved, projector=beside
+    )
     measured = Measured(model.facts.memory, model.facts.n_layer_on)
-    if request.projector:
-        sizes = _projector(request, model.model)
-        parts = [msgspec.structs.replace(part, projector_bytes=sizes.get(part.device, 0)) for part in measured.memory]
-        measured = msgspec.structs.replace(measured, memory=tuple(parts))
     model.close()
     return measured
-
-
-def _projector(request: DryRun, text_model: int) -> dict[str, int]:
-    import re
-
-    from llama_cpp import mtmd_cpp
-
-    from runtime.worker.devices import CPU, list_devices
-    from runtime.worker.projector import projector_params
-
-    lines: list[str] = []
-    log_type = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-    callback = log_type(lambda _level, raw, _data: lines.append(raw.decode("utf-8", "replace")))
-    set_log = mtmd_cpp._libmtmd["mtmd_log_set"]
-    set_log.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    set_log(ctypes.cast(callback, ctypes.c_void_p), None)
-    params = projector_params(request.resolved, list_devices(request.resolved.nodes))
-    context = mtmd_cpp.mtmd_init_from_file(os.fsencode(request.projector), ctypes.c_void_p(text_model), params)
-    set_log(None, None)
-    text = "".join(lines)
-    if not context:
-        raise SystemExit(f"llama.cpp refused the projector: {text[-500:]}")
-    mtmd_cpp.mtmd_free(context)
-    device = request.resolved.devices[0] if params.use_gpu else CPU
-    weights = re.findall(r"model size: +([\d.]+) MiB", text)
-    buffers = re.findall(r": +(\S+) compute buffer size = +([\d.]+) MiB", text)
-    assert len(weights) == 1, text
-    assert buffers, text
-    found = {device: float(weights[0])}
-    for name, size in buffers:
-        found[name] = found.get(name, 0.0) + float(size)
-    return {name: int(size * 1024 * 1024) for name, size in found.items()}
 
 
 def main() -> None:
