@@ -152,6 +152,13 @@ class NotSupported(CallerFault):
     code = "not_supported_error"
 
 
+class ToolNotFound(CallerFault):
+    """No tool server, or no tool of a server, has this name. Details: `server`, `tool`."""
+
+    status = 404
+    code = "tool_not_found"
+
+
 class PayloadTooLarge(CallerFault):
     """The request body is over the limit. Details: `limit_bytes`."""
 
@@ -284,6 +291,13 @@ class HashMismatch(HubFault):
     """The bytes that came, or that are on disk, are not the announced ones. Details: `path`, `expected`, `found`."""
 
     code = "hash_mismatch"
+
+
+class ToolServerFault(WorldFault):
+    """A tool server cannot be started or reached, or was lost during a call. Details: `server`."""
+
+    status = 502
+    code = "tool_server_error"
 
 
 class BugFault(RuntimeFault):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
 from runtime.client.models_client import ModelsClient
+from runtime.client.tools_client import ToolsClient
 from runtime.errors import WorldFault, from_failure
 from runtime.messages.api import (
     ApiKeyInfo,
@@ -34,7 +35,7 @@ from runtime.messages.hardware import HardwareSample
 from runtime.options import ApiOptions, KeyLimits
 
 
-class HostClient(ModelsClient):
+class HostClient(ModelsClient, ToolsClient):
     """A connection to one host; an async context manager. Home: one event loop."""
 
     # --- facts --------------------------------------------------------------------------------------------

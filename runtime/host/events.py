@@ -19,6 +19,7 @@ from runtime.messages.api import (
     NodesChanged,
     Notice,
     Snapshot,
+    ToolsChanged,
 )
 
 MAX_UNREAD = 256
@@ -33,6 +34,7 @@ _ONE_OF_A_KIND = {
     InstalledChanged: "installed",
     DownloadsChanged: "downloads",
     NodesChanged: "nodes",
+    ToolsChanged: "tools",
     Snapshot: "snapshot",
 }
 

@@ -13,9 +13,12 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
+
 from runtime.errors import HostUnreachable
 from runtime.host.access import LOOPBACK_NAMES, AccessPolicy
 from runtime.host.api.admin import AdminParts, AdminRoutes
+from runtime.host.api.admin_tools import ToolsRoutes
 from runtime.host.api.anthropic import AnthropicRoutes
 from runtime.host.api.app import admin_routes, build_app, shared_routes
 from runtime.host.api.health import HealthRoutes
@@ -38,7 +41,9 @@ from runtime.host.ownership import Ownership
 from runtime.host.parts import HostParts
 from runtime.host.settings import SettingsFile
 from runtime.host.telemetry import Telemetry
-from runtime.messages.api import HostFile, Notice, Status
+from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status, ToolsChanged
+from runtime.tool_servers.secrets import SecretStore
+from runtime.tool_servers.servers import Kept, ToolServers
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +93,14 @@ class Host:
             end_requests=self._models.desk.end_where,
             send=self._hub.send,
         )
+        self._tools = ToolServers(
+            Kept(
+                lambda: self._settings.current.tool_servers,
+                lambda configs: self._settings.change(tool_servers=configs),
+            ),
+            SecretStore(config.data.root, parts.keyring),
+            lambda servers: self._hub.send(ToolsChanged(servers)),
+        )
         self._private = self._build_apps()
 
     def _build_apps(self) -> Listener:
@@ -107,7 +120,7 @@ class Host:
                 switch=self._switch,
                 telemetry=self._telemetry,
                 installed=models.library.installed,
-                snapshot=lambda installed: models.snapshot(self.status(), installed, self._telemetry.latest),
+                snapshot=self._snapshot,
                 status=self.status,
                 end_host=self.end,
             )
@@ -120,7 +133,7 @@ class Host:
             *ollama_models.routes(),
             *native.routes(),
         ]
-        private = [*shared, *admin_routes(admin, openapi), *models.routes()]
+        private = [*shared, *admin_routes(admin, openapi), *models.routes(), *ToolsRoutes(self._tools).routes()]
         private_policy = AccessPolicy(LOOPBACK_NAMES, token=self._token)
         self._switch.attach(build_app(shared, self._switch.policy))
         return Listener(build_app(private, lambda: private_policy), "127.0.0.1", 0)
@@ -140,6 +153,7 @@ class Host:
             ownership.publish(HostFile(address, self._token, os.getpid(), version()))
             self._telemetry.start()
             self._models.start()
+            self._tools.start()
             for problem in self._settings.problems:
                 self._hub.send(Notice("warning", problem))
             await self._switch.start()
@@ -186,7 +200,7 @@ class Host:
         self._hub.close()
         self._telemetry.close()
         await self._models.close()
-        await asyncio.gather(self._switch.close(), self._private.close())
+        await asyncio.gather(self._switch.close(), self._private.close(), self._tools.close())
         self._keys.save()
 
     def _end_requests(self) -> None:
@@ -205,6 +219,10 @@ class Host:
             models=self._models.supervisor.loaded(),
             api=self._switch.state(),
         )
+
+    def _snapshot(self, installed: tuple[InstalledModel, ...]) -> Snapshot:
+        snapshot = self._models.snapshot(self.status(), installed, self._telemetry.latest)
+        return msgspec.structs.replace(snapshot, tool_servers=self._tools.list())
 
     def _our_pids(self) -> tuple[int, ...]:
         parent = (os.getppid(),) if self._config.with_parent else ()

@@ -19,6 +19,7 @@ from runtime.host.speed_log import Store
 from runtime.host.telemetry import Sampler
 from runtime.options import ModelsOptions
 from runtime.paths import DataFolder
+from runtime.tool_servers.secrets import Keyring
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class HostParts:
         on_worker_line: gets a model's id and a line of its worker's log.
         prober: asks llama.cpp what loads would take, and for its devices.
         measure: the quick measurement of speeds; None does not measure.
+        keyring: keeps the secrets of tool servers; None is the system's.
     """
 
     make_library: Callable[[ModelsOptions], LibraryParts]
@@ -64,6 +66,7 @@ class HostParts:
     on_worker_line: Callable[[str, str], None]
     prober: Probe
     measure: MeasureSpeed | None
+    keyring: Keyring | None = None
 
 
 def real_parts(config: HostConfig, logs: HostLogs) -> HostParts:

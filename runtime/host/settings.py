@@ -17,6 +17,7 @@ import msgspec
 import tomli_w
 
 from runtime.errors import BadRequest, StorageFault
+from runtime.messages.tools import ToolServerConfig
 from runtime.options import ApiOptions, KeyLimits, LoadOptions, ModelsOptions
 from runtime.units import now_local
 
@@ -54,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True):
     models_options: ModelsOptions = ModelsOptions()
     aliases: Mapping[str, str] = {}
     """Further names of models, each with the id it stands for."""
+    tool_servers: tuple[ToolServerConfig, ...] = ()
+    """Without the values of their secrets."""
 
 
 def migrate_0_to_1(raw: Raw) -> Raw:
@@ -161,6 +164,7 @@ class SettingsFile:
         last_model = _section(raw, "last_model", str, "", wrong)
         models_options = _section(raw, "models_options", ModelsOptions, ModelsOptions(), wrong)
         aliases = _section(raw, "aliases", dict[str, str], {}, wrong)
+        tool_servers = _tool_servers(raw, wrong)
         load_options: dict[str, LoadOptions] = {}
         models = raw.get("models", {})
         for model_id in models if isinstance(models, dict) else ():
@@ -169,7 +173,7 @@ class SettingsFile:
             # Without its keys an open API would let everyone in.
             api = msgspec.structs.replace(api, enabled=False)
             wrong.append("the API stays off until it is switched on again, since its keys are not known")
-        self.current = Settings(api, keys, load_options, last_model, models_options, aliases)
+        self.current = Settings(api, keys, load_options, last_model, models_options, aliases, tool_servers)
         if wrong:
             kept = self._set_aside(move=False)
             self.problems.append(
@@ -198,6 +202,7 @@ class SettingsFile:
         raw["keys"] = msgspec.to_builtins(self.current.keys)
         raw["last_model"] = self.current.last_model
         raw["aliases"] = dict(self.current.aliases)
+        raw["tool_servers"] = msgspec.to_builtins(self.current.tool_servers)
         old_models = raw.get("models")
         kept = old_models if isinstance(old_models, dict) else {}
         models: Raw = {}
@@ -248,6 +253,21 @@ def _section(raw: Raw, name: str, kind: type[T], default: T, wrong: list[str]) -
     except msgspec.ValidationError as error:
         wrong.append(f"{name} ({error})")
         return default
+
+
+def _tool_servers(raw: Raw, wrong: list[str]) -> tuple[ToolServerConfig, ...]:
+    """One entry that is not valid costs only itself."""
+    entries = raw.get("tool_servers", [])
+    found: dict[str, ToolServerConfig] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        known = {key: value for key, value in entry.items() if key in ToolServerConfig.__struct_fields__}
+        try:
+            config = msgspec.convert(known, ToolServerConfig)
+        except msgspec.ValidationError as error:
+            wrong.append(f"tool_servers ({error})")
+        else:
+            found[config.name] = config
+    return tuple(found.values())
 
 
 def _put(raw: Raw, name: str, value: Raw, kind: type[msgspec.Struct]) -> None:

@@ -41,6 +41,14 @@ POST   /admin/hub/verdicts      `VerdictRequest` -> `Verdicts`
 GET    /admin/hub/account       `HubAccount`; PUT `HubToken` -> `HubAccount`
 GET    /admin/downloads         list of `Download`; POST `DownloadRequest` -> `Download`
 POST   /admin/downloads/pause   `JobRequest` -> `Download`; also /resume, /cancel (deletes what was fetched), /clear
+GET    /admin/tools             `ToolsState`: the tool servers with their states and tools
+POST   /admin/tools/servers     `ToolServerConfig` -> `ToolServerInfo`; PUT `ToolServerChange` -> the same
+DELETE /admin/tools/servers     `ToolServerRequest` -> 204
+POST   /admin/tools/import      `ToolServersText` (the `mcpServers` JSON of other programs) -> `ToolsState`
+POST   /admin/tools/test        `ToolServerConfig` -> `ToolServerInfo`, tried without being kept
+POST   /admin/tools/start       `ToolServerRequest` -> `ToolServerInfo` once it can be used; /restart does it anew
+POST   /admin/tools/log         `ToolServerRequest` -> `ToolServerLog`
+POST   /admin/tools/call        `ToolCallRequest` -> stream of `ToolCallEvent`; closing it cancels
 POST   /admin/shutdown          204, then the host ends
 GET    /admin/openapi.json      all of this, for machines
 ==============================  ==================================================================
@@ -66,6 +74,7 @@ from runtime.messages.shared import (
     ToolCallHead,
     Usage,
 )
+from runtime.messages.tools import ToolServerInfo
 from runtime.options import ApiOptions, GenerateOptions, KeyLimits, LoadOptions
 
 ModelKind = Literal["chat", "embedding", "projector", "other"]
@@ -386,6 +395,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     downloads: tuple[Download, ...] = ()
     jobs: tuple[Job, ...] = ()
     nodes: tuple[NodeInfo, ...] = ()
+    tool_servers: tuple[ToolServerInfo, ...] = ()
 
 
 class ModelChanged(msgspec.Struct, frozen=True, tag="model"):
@@ -436,6 +446,12 @@ class NodesChanged(msgspec.Struct, frozen=True, tag="nodes"):
     nodes: tuple[NodeInfo, ...]
 
 
+class ToolsChanged(msgspec.Struct, frozen=True, tag="tools"):
+    """The tool servers, a state of one, or its tools."""
+
+    tool_servers: tuple[ToolServerInfo, ...]
+
+
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
     """Something a person should know: a worker was restarted, a load got less than asked for."""
 
@@ -453,5 +469,6 @@ HostEvent = (
     | DownloadsChanged
     | JobChanged
     | NodesChanged
+    | ToolsChanged
     | Notice
 )

@@ -2,11 +2,21 @@
 
 from pathlib import Path
 
-from runtime.host.api import admin_library, admin_models, anthropic, app, native, ollama, ollama_models, responses
+from runtime.host.api import (
+    admin_library,
+    admin_models,
+    admin_tools,
+    anthropic,
+    app,
+    native,
+    ollama,
+    ollama_models,
+    responses,
+)
 from runtime.host.api.openapi import OPERATIONS, build_document
 from tests.host.conftest import RunningHost
 
-MODULES = (app, admin_library, admin_models, anthropic, native, ollama, ollama_models, responses)
+MODULES = (app, admin_library, admin_models, admin_tools, anthropic, native, ollama, ollama_models, responses)
 
 
 def test_when_read_then_every_reference_resolves() -> None:

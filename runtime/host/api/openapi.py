@@ -18,6 +18,7 @@ from runtime.host.api.openai_answer import ChatCompletion, ErrorShape, TextCompl
 from runtime.host.api.openai_request import ChatBody, CompletionBody, EmbeddingBody
 from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operation
 from runtime.host.api.operations_dialects import NATIVE_OPERATIONS, OLLAMA_OPERATIONS
+from runtime.host.api.operations_tools import TOOLS_OPERATIONS
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer
 from runtime.host.api.responses_request import ResponsesBody
 from runtime.messages.api import (
@@ -101,6 +102,7 @@ OPERATIONS = (
     *OLLAMA_OPERATIONS,
     *NATIVE_OPERATIONS,
     *MODELS_OPERATIONS,
+    *TOOLS_OPERATIONS,
     Operation("post", "/admin/shutdown", "End the host.", status=204),
     Operation("get", "/openapi.json", "What other programs may call.", answer=dict[str, Any]),
     Operation("get", "/admin/openapi.json", "This document.", answer=dict[str, Any]),
