@@ -14,6 +14,7 @@ from app.request import hashes_of, needed_sense, turns_of
 from app.saver import Saver
 from app.speed import Speed
 from app.store.records import ConversationChange
+from app.tool_book import ToolBook
 from app.transcript import Node
 from runtime import units
 from runtime.errors import BadRequest, Failure, to_failure
@@ -43,7 +44,14 @@ class Answering(QObject):
     """Message id and `float | None`."""
 
     busy_changed = Signal(str, bool)
-    """Conversation id: an answer began or ended there."""
+    """Conversation id: an answer began there, or it ended and nothing follows by itself."""
+
+    ended = Signal(object, object)
+    """`Opened` and `Node`: an answer is complete, stopped or failed. Whoever has something to do before the next one
+    holds the conversation at once."""
+
+    stop_wanted = Signal(str)
+    """Conversation id that is held: stop what is done there."""
 
     def __init__(
         self,
@@ -51,6 +59,7 @@ class Answering(QObject):
         presets: Presets,
         saver: Saver,
         media: Media,
+        tools: ToolBook,
         speed: Speed,
         parent: QObject | None = None,
     ) -> None:
@@ -59,19 +68,21 @@ class Answering(QObject):
         self._presets = presets
         self._saver = saver
         self.media = media
+        self.tools = tools
         self._speed = speed
+        self._held: dict[str, Opened] = {}
         self._running: dict[str, tuple[Answer, Opened]] = {}
         self._is_model_expected = False
 
     @property
     def is_full(self) -> bool:
         """Whether `MAX_RUNNING` are in the making."""
-        return len(self._running) >= MAX_RUNNING
+        return len(self._running) + len(self._held) >= MAX_RUNNING
 
     def opened(self, conversation_id: str) -> Opened | None:
-        """The conversation an answer is being made in."""
+        """The conversation an answer is being made in, or that is held between two answers."""
         running = self._running.get(conversation_id)
-        return running[1] if running else None
+        return running[1] if running else self._held.get(conversation_id)
 
     def answer(self, conversation_id: str) -> Answer | None:
         """The answer in the making in this conversation."""
@@ -81,6 +92,18 @@ class Answering(QObject):
     def choice(self, opened: Opened) -> Choice:
         """Which model would answer there."""
         return choose_model(self._link, opened.model, is_expected=self._is_model_expected)
+
+    def hold(self, opened: Opened) -> None:
+        """Keep a conversation busy after its answer: tools run before the next one. Ends with `begin` or `release`."""
+        was_busy = self.opened(opened.id) is not None
+        self._held[opened.id] = opened
+        if not was_busy:
+            self.busy_changed.emit(opened.id, True)
+
+    def release(self, conversation_id: str) -> None:
+        """No answer follows."""
+        if self._held.pop(conversation_id, None) is not None and conversation_id not in self._running:
+            self.busy_changed.emit(conversation_id, False)
 
     def begin(self, opened: Opened, node: Node) -> None:
         """Have this node written. The conversation must not have a running answer."""
@@ -93,7 +116,8 @@ class Answering(QObject):
         answer.finished.connect(self._finished)
         self._saver.change(opened.id, ConversationChange(updated_s=units.now()))
         self._saver.put(node.record(opened.id))
-        self.busy_changed.emit(opened.id, True)
+        if self._held.pop(opened.id, None) is None:
+            self.busy_changed.emit(opened.id, True)
         self._try(answer, opened)
         self.changed.emit(node.id)
 
@@ -102,16 +126,20 @@ class Answering(QObject):
         answer = self.answer(conversation_id)
         if answer is not None:
             answer.stop()
+        elif conversation_id in self._held:
+            self.stop_wanted.emit(conversation_id)
 
     def drop(self, conversation_id: str) -> None:
         """Stop the answer there at once: its message or the window goes away."""
         answer = self.answer(conversation_id)
         if answer is not None:
             answer.finish_now()
+        elif conversation_id in self._held:
+            self.stop_wanted.emit(conversation_id)
 
     def drop_all(self) -> None:
         """The window closes."""
-        for conversation_id in tuple(self._running):
+        for conversation_id in (*self._running, *self._held):
             self.drop(conversation_id)
 
     def set_model_expected(self, expected: bool) -> None:
@@ -168,7 +196,7 @@ class Answering(QObject):
             turns.messages,
             opened.options(preset),
             continue_last=answer.continues,
-            shape=opened.shape(preset),
+            shape=self.tools.shape(opened, opened.shape(preset), follows_tools=path[-1].role == "tool"),
         )
         answer.begin(self._link, request)
         if turns.left_out:
@@ -179,9 +207,11 @@ class Answering(QObject):
         answer = self.sender()
         if isinstance(answer, Answer):
             conversation_id = answer.transcript.conversation_id
-            del self._running[conversation_id]
+            _, opened = self._running.pop(conversation_id)
             self._saver.change(conversation_id, ConversationChange(updated_s=units.now()))
-            self.busy_changed.emit(conversation_id, False)
+            self.ended.emit(opened, answer.node)
+            if conversation_id not in self._held:
+                self.busy_changed.emit(conversation_id, False)
 
 
 def cannot_sense(model: LoadedModel, kind: str) -> Failure:

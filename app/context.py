@@ -24,6 +24,7 @@ from app.settings import Settings
 from app.speed import Speed
 from app.store import Store, StoreLane
 from app.tasks import Lane
+from app.tool_book import ToolBook
 from runtime.errors import Failure, HostUnreachable, to_failure
 from runtime.messages.api import HostFile
 from runtime.options import LoadOptions
@@ -70,7 +71,8 @@ class AppContext(QObject):
         self.conversations = Conversations(self.store, self)
         saver = Saver(self.store, self.notices, self)
         self.media = Media(self.store, saver, self)
-        self._answering = Answering(self.link, self.presets, saver, self.media, self.speed, self)
+        self.tools = ToolBook(self.link, self.settings, saver, self)
+        self._answering = Answering(self.link, self.presets, saver, self.media, self.tools, self.speed, self)
         self.session = ChatSession(
             self.store, saver, self.link, self.conversations, self.presets, self._answering, self.notices, self
         )

@@ -16,6 +16,7 @@ from app.call import Call
 from app.chat_stream import ChatStream
 from app.event_stream import HTTP_OK, EventStream, reply_failure, reply_status, unreachable
 from app.mirror import Mirror, Part
+from app.tool_run import ToolRun
 from runtime.errors import BugFault, Failure, to_failure
 from runtime.messages.api import (
     ApiKeyInfo,
@@ -41,6 +42,7 @@ from runtime.messages.fit import NodeInfo
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.library import Download, Job
 from runtime.messages.shared import AnswerShape, Message
+from runtime.messages.tools import ToolCallRequest, ToolServerInfo
 from runtime.options import ApiOptions, KeyLimits, LoadOptions
 
 __all__ = ["ChatStream", "Failed", "HostLink"]
@@ -91,6 +93,9 @@ class HostLink(QObject):
     nodes_changed = Signal()
     """`nodes` changed, or whether they can be reached."""
 
+    tools_changed = Signal()
+    """`tool_servers` changed: a server's state, or its tools."""
+
     notice = Signal(str, str)
     """Level ("info", "warning", "error") and text of something the host wants said."""
 
@@ -106,6 +111,7 @@ class HostLink(QObject):
         # requests have a manager of their own so that they never wait for a stream to end.
         self._streams = _manager(self)
         self._requests = _manager(self)
+        self._tool_streams = _manager(self)
         self._events: EventStream[HostEvent] | None = None
         self._chats: set[ChatStream] = set()
         self._count_call: Call | None = None
@@ -164,6 +170,11 @@ class HostLink(QObject):
     def nodes(self) -> tuple[NodeInfo, ...]:
         """Machines that lend their memory."""
         return self._mirror.nodes
+
+    @property
+    def tool_servers(self) -> tuple[ToolServerInfo, ...]:
+        """Programs that offer models tools."""
+        return self._mirror.tool_servers
 
     def model(self, model_id: str) -> LoadedModel | None:
         """The loaded model of this id."""
@@ -239,6 +250,7 @@ class HostLink(QObject):
             (Part.DOWNLOADS, self.downloads_changed),
             (Part.JOBS, self.jobs_changed),
             (Part.NODES, self.nodes_changed),
+            (Part.TOOLS, self.tools_changed),
         ):
             if part in changed:
                 signal.emit()
@@ -358,6 +370,12 @@ class HostLink(QObject):
         if self._host is None:
             stream.fail(unreachable(QCoreApplication.translate("HostLink", "not connected")))
         return stream
+
+    def call_tool(self, request: ToolCallRequest) -> ToolRun:
+        """Run a tool; connect to the signals of what is returned before going back to the event loop."""
+        body = QByteArray(msgspec.json.encode(request))
+        reply = self._tool_streams.post(self._request("/admin/tools/call", timeout_ms=0), body)
+        return ToolRun(reply, self)
 
     @Slot()
     def _forget_chat(self) -> None:

@@ -20,10 +20,12 @@ from runtime.messages.api import (
     Notice,
     Snapshot,
     Status,
+    ToolsChanged,
 )
 from runtime.messages.fit import NodeInfo
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.library import Download, Job
+from runtime.messages.tools import ToolServerInfo
 
 MAX_JOBS = 64
 """Most jobs remembered; finished ones go first, the oldest of them first."""
@@ -40,7 +42,8 @@ class Part(enum.Flag):
     DOWNLOADS = enum.auto()
     JOBS = enum.auto()
     NODES = enum.auto()
-    ALL = MODELS | INSTALLED | HARDWARE | API | DOWNLOADS | JOBS | NODES
+    TOOLS = enum.auto()
+    ALL = MODELS | INSTALLED | HARDWARE | API | DOWNLOADS | JOBS | NODES | TOOLS
 
 
 class Mirror:
@@ -53,6 +56,7 @@ class Mirror:
         self.downloads: tuple[Download, ...] = ()
         self.jobs: tuple[Job, ...] = ()
         self.nodes: tuple[NodeInfo, ...] = ()
+        self.tool_servers: tuple[ToolServerInfo, ...] = ()
 
     @property
     def loaded(self) -> tuple[LoadedModel, ...]:
@@ -73,6 +77,7 @@ class Mirror:
             self.downloads = event.downloads
             self.jobs = event.jobs[-MAX_JOBS:]
             self.nodes = event.nodes
+            self.tool_servers = event.tool_servers
             return Part.ALL
         if self.status is None:
             return Part.NONE
@@ -99,7 +104,7 @@ class Mirror:
                 return self._apply_part(event)
 
     def _apply_part(
-        self, event: InstalledChanged | HardwareChanged | DownloadsChanged | JobChanged | NodesChanged
+        self, event: InstalledChanged | HardwareChanged | DownloadsChanged | JobChanged | NodesChanged | ToolsChanged
     ) -> Part:
         match event:
             case InstalledChanged(installed):
@@ -117,6 +122,9 @@ class Mirror:
             case NodesChanged(nodes):
                 self.nodes = nodes
                 return Part.NODES
+            case ToolsChanged(tool_servers):
+                self.tool_servers = tool_servers
+                return Part.TOOLS
 
 
 def _with_job(jobs: tuple[Job, ...], changed: Job) -> tuple[Job, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.presets import NO_PRESET, Preset, Presets
-from app.store.records import Attachment, ConversationRecord
+from app.store.records import Attachment, ConversationRecord, ToolSetup
 from app.transcript import Node, Transcript
 from runtime.messages.shared import AnswerShape
 from runtime.options import GenerateOptions
@@ -25,6 +25,7 @@ class Opened:
         own_system_prompt: replaces the preset's unless `None`.
         own_options: replace the preset's unless `None`.
         own_shape: replaces the preset's unless `None`.
+        tools: which tools are used; `None` for the default.
         draft: unsent text.
         draft_attachments: files that wait beside it.
         is_kept: whether the store knows it.
@@ -40,6 +41,7 @@ class Opened:
     own_system_prompt: str | None = None
     own_options: GenerateOptions | None = None
     own_shape: AnswerShape | None = None
+    tools: ToolSetup | None = None
     draft: str = ""
     draft_attachments: tuple[Attachment, ...] = ()
     is_kept: bool = False
@@ -60,6 +62,7 @@ class Opened:
         self.own_system_prompt = record.system_prompt
         self.own_options = record.options
         self.own_shape = record.shape
+        self.tools = record.tools
         self.draft = record.draft
         self.draft_attachments = record.draft_attachments
         self.is_kept = True

@@ -73,7 +73,8 @@ def turns_of(
     """
     nodes = [node for node in path if node.role != "assistant" or len(node.content) or node.tool_calls]
     last_question = max((at for at, node in enumerate(nodes) if node.role == "user"), default=-1)
-    files = [one for node in nodes for one in node.attachments] + list(draft_attachments)
+    # Pictures in results of tools are for the person; the text of the result names them.
+    files = [one for node in nodes if node.role == "user" for one in node.attachments] + list(draft_attachments)
     sent = _sendable(files, data, facts)
     left_out = sum(one.kind != "text" and one.sha256 not in sent for one in files)
     turns: list[Message] = [Message("system", system_prompt.strip())] if system_prompt.strip() else []
@@ -88,7 +89,8 @@ def turns_of(
                 reasoning = node.reasoning.text if keeps_thought else ""
                 turns.append(Message("assistant", node.content.text, reasoning, tool_calls=node.tool_calls))
             case "tool":
-                turns.append(Message("tool", node.content.text, name=node.tool_name, tool_call_id=node.tool_call_id))
+                result = node.content.text or NO_RESULT
+                turns.append(Message("tool", result, name=node.tool_name, tool_call_id=node.tool_call_id))
                 following = nodes[at + 1] if at + 1 < len(nodes) else None
                 if following is None or following.role != "tool":
                     turns += _missing_results(turns)

@@ -15,6 +15,7 @@ from app.session_setup import SessionSetup
 from app.store import StoreLane, new_id
 from app.store.records import Attachment, ConversationRecord, MessageRecord
 from app.title import title_from
+from app.tool_rounds import ToolRounds
 from app.transcript import AnswerStats, MessageState, MessageView, Transcript
 from app.turns import Turns
 from runtime.messages.api import LoadedModel
@@ -99,6 +100,8 @@ class ChatSession(QObject):
         self.draft = SessionDraft(saver, self._turns, answering, notices, lambda: self._open, self)
         """What the person is about to send in it."""
         self._context = ContextCount(link, presets, answering, answering.media, self)
+        self.tools = ToolRounds(link, self._turns, answering, saver, lambda: self._open, self)
+        """Calls of tools, of this conversation and of others."""
         self.draft.changed.connect(self._context.count_soon)
         self._context.used_changed.connect(self.context_used)
         self._context.draft_counted.connect(self.draft_counted)
@@ -262,6 +265,11 @@ class ChatSession(QObject):
             return False
         self._turns.write(self._open, node)
         return True
+
+    def go_on(self, message_id: str) -> None:
+        """Run the calls of an answer that were not run, or let the model go on behind results of tools."""
+        if not self.is_loading:
+            self.tools.go_on(self._open, message_id)
 
     def select_branch(self, message_id: str, index: int) -> None:
         """Show another sibling (from 0) of this message and what follows it."""

@@ -15,6 +15,7 @@ import tomli_w
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal, Slot
 
 from app.notices import Notices
+from app.store.records import ToolSetup
 from app.tasks import Lane
 from runtime import units
 
@@ -44,6 +45,9 @@ class WindowSettings(msgspec.Struct, frozen=True):
         last_conversation: id of the conversation that was open.
         conversations_open: whether the list of conversations is shown.
         inspector_open: whether the inspector is shown.
+        default_tools: which tools new conversations use.
+        tools_allowed: tools that need no question anywhere, as (server, tool, fingerprint).
+        trust_read_only: tools that say they only read need no question.
         kept_host_pid: process id of a host that was left on when the window closed; 0 for none.
     """
 
@@ -58,6 +62,9 @@ class WindowSettings(msgspec.Struct, frozen=True):
     last_conversation: str = ""
     conversations_open: bool = True
     inspector_open: bool = False
+    default_tools: ToolSetup = ToolSetup()
+    tools_allowed: tuple[tuple[str, str, str], ...] = ()
+    trust_read_only: bool = False
     kept_host_pid: int = 0
 
 

@@ -40,6 +40,9 @@ class MessageView:
         tool_name: of a tool's message, the tool.
         is_error: whether the tool failed.
         duration_s: how long the tool took; `None` where not known.
+        call: of a tool's message, the call it answers.
+        started_s: of a tool that runs, when it began (monotonic clock).
+        is_last: whether nothing follows it in any branch.
     """
 
     id: str
@@ -63,6 +66,9 @@ class MessageView:
     tool_name: str = ""
     is_error: bool = False
     duration_s: float | None = None
+    call: ToolCall | None = None
+    started_s: float | None = None
+    is_last: bool = True
 
 
 class TextBuffer:
@@ -114,6 +120,7 @@ class Node:
         self.is_error = record.is_error
         self.duration_s = record.duration_s
         self.child_ids: list[str] = []
+        self.started_s: float | None = None
         self.progress: float | None = None
         self.queue_position: int | None = None
 
@@ -230,7 +237,18 @@ class Transcript:
             tool_name=node.tool_name,
             is_error=node.is_error,
             duration_s=node.duration_s,
+            call=self.call_of(node),
+            started_s=node.started_s,
+            is_last=is_last,
         )
+
+    def call_of(self, node: Node) -> ToolCall | None:
+        """The call that a tool's message answers."""
+        above = node if node.role == "tool" else None
+        while above is not None and above.role == "tool":
+            above = self._nodes.get(above.parent_id)
+        calls = above.tool_calls if above is not None else ()
+        return next((call for call in calls if call.id == node.tool_call_id), None)
 
     # --- changing; returns the nodes whose records changed beside the new one
 

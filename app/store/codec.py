@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from app.store.records import AnswerStats
+from app.store.records import AnswerStats, ToolSetup
 from runtime.errors import Failure
 from runtime.messages.shared import AnswerShape, ToolCall
 from runtime.options import GenerateOptions
@@ -17,6 +17,7 @@ _options = msgspec.json.Decoder(GenerateOptions)
 _failure = msgspec.json.Decoder(Failure)
 _stats = msgspec.json.Decoder(AnswerStats)
 _shape = msgspec.json.Decoder(AnswerShape)
+_tool_setup = msgspec.json.Decoder(ToolSetup)
 _tool_calls = msgspec.json.Decoder(tuple[ToolCall, ...])
 
 
@@ -43,6 +44,11 @@ def decode_stats(raw: str | None) -> AnswerStats | None:
 def decode_shape(raw: str | None) -> AnswerShape | None:
     """Shape of answers, or `None`."""
     return _decode(raw, _shape)
+
+
+def decode_tool_setup(raw: str | None) -> ToolSetup | None:
+    """Which tools a conversation uses, or `None`."""
+    return _decode(raw, _tool_setup)
 
 
 def decode_tool_calls(raw: str | None) -> tuple[ToolCall, ...]:

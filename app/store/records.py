@@ -81,12 +81,29 @@ class Attachment:
     height_px: int = 0
 
 
+class ToolSetup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which tools a conversation uses.
+
+    Attributes:
+        servers: names of the tool servers that are on.
+        off: tools of them that are off, as (server, tool).
+        must_call: the first answer to a question must call a tool; for small models, which rarely do by themselves.
+        allowed: tools that need no question here, as (server, tool, fingerprint).
+    """
+
+    servers: tuple[str, ...] = ()
+    off: tuple[tuple[str, str], ...] = ()
+    must_call: bool = False
+    allowed: tuple[tuple[str, str, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationRecord:
     """A conversation without its messages.
 
     `system_prompt`, `options` and `shape` are `None` where the preset's hold. `active_child_id` is the first message
-    of the shown branch. `draft_attachments` wait in the composer. Times are wall clock seconds.
+    of the shown branch. `draft_attachments` wait in the composer. `tools` is `None` where the default holds. Times are
+    wall clock seconds.
     """
 
     id: str
@@ -103,6 +120,7 @@ class ConversationRecord:
     active_child_id: str = ""
     shape: AnswerShape | None = None
     draft_attachments: tuple[Attachment, ...] = ()
+    tools: ToolSetup | None = None
 
 
 class ConversationChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,6 +136,7 @@ class ConversationChange(msgspec.Struct, frozen=True, omit_defaults=True):
     active_child_id: str | msgspec.UnsetType = msgspec.UNSET
     shape: AnswerShape | msgspec.UnsetType | None = msgspec.UNSET
     draft_attachments: tuple[Attachment, ...] | msgspec.UnsetType = msgspec.UNSET
+    tools: ToolSetup | msgspec.UnsetType | None = msgspec.UNSET
 
     def merged(self, newer: "ConversationChange") -> "ConversationChange":
         """Both; where both set a field, `newer` wins."""

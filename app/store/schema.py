@@ -171,6 +171,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE INDEX attached_by_hash ON attached (sha256)",
         ),
     ),
+    Migration(3, "tools a conversation uses", ("ALTER TABLE conversation ADD COLUMN tools TEXT",)),
 )
 
 LATEST = MIGRATIONS[-1].number

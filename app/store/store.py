@@ -11,7 +11,15 @@ from typing import Self
 import msgspec
 
 from app.store.attachments import attach, attached, erase_orphans, file_data, put_files
-from app.store.codec import decode_failure, decode_options, decode_shape, decode_stats, decode_tool_calls, encode
+from app.store.codec import (
+    decode_failure,
+    decode_options,
+    decode_shape,
+    decode_stats,
+    decode_tool_calls,
+    decode_tool_setup,
+    encode,
+)
 from app.store.database import Opened, are_tables_sound, close_database, open_database, recover
 from app.store.faults import fault_of, is_damage
 from app.store.records import (
@@ -43,13 +51,13 @@ SNIPPET_CHARS = 120
 
 _CONVERSATION = (
     "id, title, titled_by_person, created_s, updated_s, pinned, model, preset_id, system_prompt, options, draft, "
-    "active_child_id, shape"
+    "active_child_id, shape, tools"
 )
 _MESSAGE = (
     "id, conversation_id, parent_id, role, content, reasoning, reasoning_s, state, notice, failure, stats, created_s, "
     "active_child_id, tool_calls, tool_call_id, tool_name, is_error, duration_s"
 )
-_JSON_FIELDS = ("options", "shape")
+_JSON_FIELDS = ("options", "shape", "tools")
 _SETTERS = {"title": "title = iif(titled_by_person, title, :title)"}
 _BUSY = "('queued', 'reading', 'generating')"
 
@@ -200,7 +208,7 @@ class Store:
         now_s = units.now()
         with self._guard() as connection, transaction(connection):
             connection.execute(
-                f"INSERT INTO conversation ({_CONVERSATION}) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                f"INSERT INTO conversation ({_CONVERSATION}) VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 (
                     copy_id,
                     title,
@@ -214,6 +222,7 @@ class Store:
                     record.draft,
                     ids.get(record.active_child_id, ""),
                     encode(record.shape),
+                    encode(record.tools),
                 ),
             )
             attach(connection, copy_id, None, record.draft_attachments)
@@ -383,8 +392,9 @@ def _put_messages(connection: sqlite3.Connection, messages: Iterable[MessageReco
 
 
 _Row = tuple[  # columns of _CONVERSATION
-    str, str, int, float, float, int, str, str, str | None, str | None, str, str, str | None
-]
+    str, str, int, float, float, int, str, str, str | None, str | None, str, str, str | None,
+    str | None,
+]  # fmt: skip
 
 
 def _conversation(row: _Row, draft_attachments: tuple[Attachment, ...]) -> ConversationRecord:
@@ -403,6 +413,7 @@ def _conversation(row: _Row, draft_attachments: tuple[Attachment, ...]) -> Conve
         active_child_id=row[11],
         shape=decode_shape(row[12]),
         draft_attachments=draft_attachments,
+        tools=decode_tool_setup(row[13]),
     )
 
 

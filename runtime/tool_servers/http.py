@@ -108,5 +108,5 @@ def in_words(error: httpx.HTTPError, url: str) -> Lost:
     if isinstance(error, httpx.TimeoutException):
         return Lost(f"{url} did not answer in time.", hint="Is the server running?")
     if isinstance(error, httpx.ConnectError):
-        return Lost(f"{url} cannot be reached ({error or type(error).__name__}).", hint="Is the server running?")
-    return Lost(f"The connection to {url} broke ({error or type(error).__name__}).")
+        return Lost(f"{url} cannot be reached ({str(error) or type(error).__name__}).", hint="Is the server running?")
+    return Lost(f"The connection to {url} broke ({str(error) or type(error).__name__}).")

@@ -62,10 +62,10 @@ class _Session(ClientSession):
         try:
             async with asyncio.timeout(timeout_s) as deadline:
 
-                async def progressed(done: float, total: float | None, text: str | None) -> None:
+                async def progressed(progress: float, total: float | None, message: str | None) -> None:
                     deadline.reschedule(min(last, loop.time() + timeout_s))
-                    fraction = min(1.0, max(0.0, done / total)) if total else None
-                    on_progress(ToolProgress(fraction, (text or "")[:MAX_PROGRESS_CHARS]))
+                    fraction = min(1.0, max(0.0, progress / total)) if total else None
+                    on_progress(ToolProgress(fraction, (message or "")[:MAX_PROGRESS_CHARS]))
 
                 return await self.send_request(
                     mcp.ClientRequest(request), mcp.CallToolResult, progress_callback=progressed
@@ -139,7 +139,8 @@ class Connection:
         began_at = asyncio.get_running_loop().time()
         calling = asyncio.create_task(self._session.call(tool, arguments, timeout_s, on_progress))
         try:
-            await asyncio.wait({calling, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {calling, self._lost}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not calling.done():
                 calling.cancel()

@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.speed import Speed
 from app.store import StoreLane
 from app.tasks import Lane
+from app.tool_book import ToolBook
 from app.transcript import MessageView
 from tests.fakes.fake_host import FakeHost
 
@@ -104,11 +105,13 @@ def desk(qtbot: QtBot, live_link: HostLink, tmp_path: Path) -> Iterator[Desk]:
     files = Lane("files")
     path = tmp_path / "conversations.sqlite3"
     store = StoreLane(path, notices)
-    presets = Presets(store, Settings(tmp_path / "window.toml", files, notices))
+    settings = Settings(tmp_path / "window.toml", files, notices)
+    presets = Presets(store, settings)
     conversations = Conversations(store)
     saver = Saver(store, notices)
     speed = Speed()
-    answering = Answering(live_link, presets, saver, Media(store, saver), speed)
+    tools = ToolBook(live_link, settings, saver)
+    answering = Answering(live_link, presets, saver, Media(store, saver), tools, speed)
     session = ChatSession(store, saver, live_link, conversations, presets, answering, notices)
     desk = Desk(session, conversations, presets, answering, saver, store, notices, speed, path)
     session.message_added.connect(lambda one: desk.told.append(("added", one)))

@@ -17,7 +17,7 @@ from runtime.messages.api import (
     LoadedModel,
 )
 from runtime.messages.hardware import CpuSample, HardwareSample, MemorySample
-from runtime.messages.shared import ModelFacts, Timings, Usage
+from runtime.messages.shared import ModelFacts, Timings, ToolCallHead, Usage
 
 MODEL_ID = "smollm2-135m-instruct-q4_1"
 
@@ -92,6 +92,17 @@ def words(text: str, *, reasoning: str = "", prompt_tokens: int = 12, cached_tok
     n_tokens = sum(event.n_tokens for event in events if isinstance(event, ChatDelta))
     events.append(finished(n_tokens, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens))
     return tuple(events)
+
+
+def calls(*made: tuple[str, str], text: str = "", prompt_tokens: int = 12) -> tuple[ChatEvent, ...]:
+    """An answer that calls tools: names and arguments. Ids are "call-0", "call-1", ..."""
+    deltas = [
+        ChatDelta("tool_call", arguments, n_tokens=5, tool_call=ToolCallHead(at, f"call-{at}", name))
+        for at, (name, arguments) in enumerate(made)
+    ]
+    end = msgspec.structs.replace(finished(5 * len(made), prompt_tokens=prompt_tokens), reasons=("tool_calls",))
+    before = (ChatDelta("content", text, n_tokens=1),) if text else ()
+    return (ChatProgress(prompt_tokens, prompt_tokens), *before, *deltas, end)
 
 
 def long_answer(n_tokens: int, *, prompt_tokens: int = 12) -> tuple[ChatEvent, ...]:

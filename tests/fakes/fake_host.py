@@ -63,10 +63,12 @@ from runtime.messages.api import (
     UnloadRequest,
 )
 from runtime.messages.shared import Message
+from runtime.messages.tools import ToolCallEvent
 from runtime.options import ApiOptions, KeyLimits, LoadOptions
 from runtime.paths import DataFolder
 from tests.fakes.answers import Reply, hardware_sample, installed_model, ready_model, words
 from tests.fakes.fake_models import FakeModels
+from tests.fakes.fake_tools import FakeTools, Script
 
 TOKEN = "fake-token"
 POLL_S = 0.02
@@ -88,6 +90,7 @@ class FakeHost:
         paths: every request line, "GET /admin/status".
         requests: the live table; `cancelled` has the ids asked to be cancelled.
         library: the pretended library, hub, plans and downloads.
+        tools: the pretended tool servers.
     """
 
     models: list[LoadedModel] = field(default_factory=lambda: [ready_model()])
@@ -108,6 +111,7 @@ class FakeHost:
     n_cancelled: int = 0
     port: int = 0
     library: FakeModels = field(default_factory=FakeModels)
+    tools: FakeTools = field(default_factory=FakeTools)
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
@@ -229,6 +233,7 @@ class FakeHost:
             downloads=tuple(self.library.downloads),
             jobs=tuple(self.library.jobs),
             nodes=tuple(self.library.nodes),
+            tool_servers=tuple(self.tools.servers),
         )
 
     @contextlib.contextmanager
@@ -411,6 +416,10 @@ class _Handler(BaseHTTPRequestHandler):
                 counted = msgspec.json.decode(body, type=CountRequest)
                 host.counts.append(counted)
                 self._send(200, CountAnswer(n_tokens=count_words(counted.messages), n_ctx=4096))
+            case "POST", "/admin/tools/call":
+                self._call_tool(host, host.tools.begin(body))
+            case _ if path.startswith("/admin/tools"):
+                self._send(*host.tools.answer(host, method, path, body))
             case "GET", "/admin/hardware":
                 self._send(200, hardware_sample())
             case "GET", "/admin/api":
@@ -462,7 +471,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
-    def _write_events(self, events: Sequence[ChatEvent | HostEvent]) -> None:
+    def _write_events(self, events: Sequence[ChatEvent | HostEvent | ToolCallEvent]) -> None:
         raw = b"".join(b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events)
         self.wfile.write(f"{len(raw):x}\r\n".encode() + raw + b"\r\n")
         self.wfile.flush()
@@ -499,6 +508,18 @@ class _Handler(BaseHTTPRequestHandler):
                 host.changed.notify_all()
         if whole:
             self.wfile.write(b"0\r\n\r\n")
+
+    def _call_tool(self, host: FakeHost, script: Script) -> None:
+        self._begin_stream()
+        self.close_connection = True
+        if script.events[:-1]:
+            self._write_events(script.events[:-1])
+        while script.held and not host.tools.released.wait(POLL_S):
+            if host.is_closing or _is_gone(self.connection):
+                host.tools.n_cancelled += 1
+                return
+        self._write_events(script.events[-1:])
+        self.wfile.write(b"0\r\n\r\n")
 
     def _chat_events(self, host: FakeHost, reply: Reply) -> bool:
         """Send the events; False when the connection is cut on purpose."""

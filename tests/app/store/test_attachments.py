@@ -122,6 +122,7 @@ def test_when_the_file_of_version_1_was_not_closed_then_it_is_checked_and_brough
         "DROP TABLE attached",
         "DROP TABLE attachment",
         "ALTER TABLE conversation DROP COLUMN shape",
+        "ALTER TABLE conversation DROP COLUMN tools",
         "ALTER TABLE preset DROP COLUMN shape",
         *(
             f"ALTER TABLE message DROP COLUMN {name}"

@@ -43,6 +43,13 @@ def test_when_migrated_to_1_then_texts_are_found_and_children_go_with_their_pare
     connection.execute("INSERT INTO message_text (message_text, rank) VALUES ('integrity-check', 1)")
 
 
+def test_when_migrated_to_3_then_conversations_have_no_own_choice_of_tools(connection: sqlite3.Connection) -> None:
+    migrate(connection, up_to=2)
+    connection.execute("INSERT INTO conversation (id, title, created_s, updated_s) VALUES ('c', 'Whales', 1, 1)")
+    migrate(connection, up_to=3)
+    assert connection.execute("SELECT title, tools FROM conversation").fetchall() == [("Whales", None)]
+
+
 def test_when_migrated_to_2_then_what_was_there_stays_and_files_go_with_their_message(
     connection: sqlite3.Connection,
 ) -> None:
