@@ -89,6 +89,11 @@ class ToolRounds(QObject):
         """Its own choice, or the default."""
         return self._book.setup(self._opened())
 
+    @property
+    def n_offered(self) -> int:
+        """How many tools the model is told of here."""
+        return len(self._book.offered(self._opened()))
+
     def set_setup(self, setup: ToolSetup) -> None:
         """Choose for the open conversation, from the next question on."""
         opened = self._opened()

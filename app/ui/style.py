@@ -212,6 +212,10 @@ def _fields(t: Tokens) -> str:
         color: {t.text_disabled}; background: {t.panel}; border-color: {t.line}; }}
     QLineEdit[kind="plain"], QPlainTextEdit[kind="plain"] {{ background: transparent; border: none; padding: 0;
         color: {t.text}; selection-background-color: {t.selection}; selection-color: {t.on_selection}; }}
+    QPlainTextEdit[kind="code"] {{ background: {t.code}; color: {t.text}; border: {Size.LINE}px solid {t.line};
+        border-radius: {Size.RADIUS}px; padding: 0; selection-background-color: {t.selection};
+        selection-color: {t.on_selection}; }}
+    QPlainTextEdit[kind="code"]:focus {{ border-color: {t.accent}; }}
     QPlainTextEdit[kind="plain"] {{ font-size: {Type.READ}px; }}
     QLineEdit[kind="palette"] {{ background: transparent; border: none; font-size: {Type.READ}px;
         padding: {Space.XS}px; }}

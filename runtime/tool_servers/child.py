@@ -100,7 +100,10 @@ class ServerProcess:
             for child in children:
                 with contextlib.suppress(psutil.Error):
                     child.kill()
+            await asyncio.wait({self._reading}, timeout=0.5)
             self._reading.cancel()
+            # A grandchild that left the group may hold the pipes open; nothing public closes our ends.
+            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _ask(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

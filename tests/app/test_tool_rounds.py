@@ -316,7 +316,7 @@ def test_when_the_conversation_is_left_then_its_tools_run_on_and_its_question_wa
     desk.session.open(desk.conversations.create())
     assert not desk.session.is_busy
     desk.session.open(first)
-    assert desk.session.is_busy
+    wait(lambda: desk.session.is_busy)
     desk.session.tools.allow(asked.id, "once")
     wait(lambda: not desk.session.is_busy)
     assert desk.states == ["done"] * 4

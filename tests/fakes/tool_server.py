@@ -59,7 +59,7 @@ def tools_of(mode: str) -> list[types.Tool]:
     if mode != "strange":
         return list(TOOLS)
     deep: dict[str, Any] = {"type": "string"}
-    for _ in range(100):
+    for _ in range(70):
         deep = {"type": "object", "properties": {"x": deep}}
     return [
         types.Tool(name="get weather/now!", description="\x1b[31mred\x1b[0m <b>bold</b>", inputSchema=NOTHING),

@@ -127,6 +127,10 @@ class Composer(QFrame):
         self.attach = IconButton(appearance, "attach", self.tr("Attach pictures or files"))
         self.attach.clicked.connect(lambda _checked=False: self.attach_wanted.emit())
         row.addWidget(self.attach)
+        self.controls = QHBoxLayout()
+        """For buttons of others, at the left."""
+        self.controls.setSpacing(Space.HAIR)
+        row.addLayout(self.controls)
         self._usual_hint = self.tr("Enter sends · Shift+Enter for a new line")
         self._hint = ElidedLabel(self._usual_hint, "small")
         row.addWidget(self._hint, 1)

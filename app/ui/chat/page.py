@@ -19,6 +19,7 @@ from app.context import AppContext
 from app.session import MessageView
 from app.store.records import Attachment
 from app.tasks import Lane
+from app.tool_book import Found
 from app.ui.appearance import Appearance
 from app.ui.attachments.intake import PICTURE_FILTER, SOUND_FILTER, FileIntake
 from app.ui.attachments.pictures import Pictures
@@ -32,6 +33,7 @@ from app.ui.controls.buttons import IconButton
 from app.ui.controls.labels import ElidedLabel
 from app.ui.frame.messages import Toasts
 from app.ui.theme import Size, Space
+from app.ui.tools.menu import ToolsButton
 from app.ui.transcript.formulas import Formulas
 from app.ui.transcript.lexers import Lexers
 from app.ui.transcript.view import TranscriptView
@@ -90,6 +92,7 @@ class ChatPage(QWidget):
         self._wants_inspector = context.settings.values.inspector_open
         self._restore_splitter()
         self._connect()
+        self._show_tools()
         self._show_all()
 
     # --- building
@@ -132,6 +135,8 @@ class ChatPage(QWidget):
         self._stack.addWidget(self.empty)
         self._stack.addWidget(self.transcript)
         self.composer = Composer(self._appearance, self._pictures)
+        self.tools_button = ToolsButton(self._context, self._appearance)
+        self.composer.controls.addWidget(self.tools_button)
         foot = QHBoxLayout()
         foot.setContentsMargins(Space.L, Space.HAIR, Space.L, Space.M)
         foot.addStretch(1)
@@ -192,6 +197,8 @@ class ChatPage(QWidget):
         session.draft.files_changed.connect(self._show_files)
         self.transcript.action.connect(self._on_action)
         self.transcript.file_wanted.connect(self._open_file)
+        self.tools_button.settings_wanted.connect(lambda: self.page_wanted.emit("settings"))
+        self._context.tools.changed.connect(self._show_tools)
         self.transcript.copied.connect(copy_text)
         self.picker.load_wanted.connect(self.load_model)
         self.picker.unload_wanted.connect(self._context.link.unload_model)
@@ -242,6 +249,10 @@ class ChatPage(QWidget):
     def _on_busy(self, busy: bool) -> None:
         self.transcript.set_busy(busy)
         self.composer.set_busy(busy)
+
+    def _show_tools(self) -> None:
+        servers = self._context.tools.servers
+        self.transcript.set_tools({tool.call_name: Found(one, tool) for one in servers for tool in one.tools})
 
     def _on_draft(self, text: str) -> None:
         if not self._editing_id:
@@ -426,6 +437,12 @@ class ChatPage(QWidget):
                 self.new_chat()
             case "choose-vision":
                 self.choose_vision_model()
+            case "go-on":
+                session.go_on(message_id)
+            case "allow-once" | "allow-here" | "allow-always":
+                session.tools.allow(message_id, action.removeprefix("allow-"))
+            case "deny":
+                session.tools.deny(message_id)
 
     def _offer_undo(self, conversation_id: str, text: str) -> None:
         undo = self._context.conversations.undo_delete

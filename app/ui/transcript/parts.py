@@ -10,6 +10,7 @@ from app.ui.attachments.tile import FileTile
 from app.ui.controls.buttons import IconButton, push_button
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.theme import Size, Space
+from app.ui.transcript.tool_card import ToolCard
 from runtime.errors import Failure
 from runtime.units import format_duration, format_speed
 
@@ -252,12 +253,22 @@ class TurnParts(QObject):
         self.status = StatusLine(viewport)
         self.error = ErrorCard(viewport, self)
         self.footer = Footer(appearance, is_user, viewport, self)
+        self.tool = ToolCard(appearance, viewport, self.wants) if view.role == "tool" else None
+        self.go_on = push_button(tr("Go on"), lambda: self.wants("go-on"), parent=viewport)
+        self.wants_go_on = False
+        """Whether the calls of an answer, or the answer to results of tools, wait for the person."""
         for widget in self.widgets():
             widget.hide()
 
     def widgets(self) -> tuple[QWidget, ...]:
         """From top to bottom."""
-        return (*self.files, self.fold, self.notice, self.status, self.error, self.footer)
+        made = (*self.files, self.fold, self.notice, self.status, self.error, self.go_on, self.footer)
+        return made if self.tool is None else (self.tool, *made)
+
+    def show_go_on(self, view: MessageView, *, busy: bool) -> None:
+        """Offer to go on where calls or results of tools are the last thing said."""
+        self.wants_go_on = view.is_last and not busy and (view.role == "tool" or bool(view.tool_calls))
+        self.go_on.setVisible(self.wants_go_on)
 
     def _open_file(self, tile: FileTile) -> None:
         self.file_wanted.emit(self._id, tile.attachment.sha256)

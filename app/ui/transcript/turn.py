@@ -102,8 +102,15 @@ class Turn:
 
     @property
     def _shown_text(self) -> str:
+        if self.is_tool:
+            return ""
         # No line of JSON can begin with a fence, since strings have no line breaks.
         return f"```json\n{self.view.text}" if self.is_json and self.view.text else self.view.text
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it is the result of a tool: a card, without drawn text."""
+        return self.view.role == "tool"
 
     @property
     def is_busy(self) -> bool:
@@ -184,6 +191,8 @@ class Turn:
 
     def guess_height(self, column: float) -> float:
         """Height before it is laid out; asked for again at each relayout, so it is counted once a text and width."""
+        if self.is_tool:
+            return float(Size.CONTROL_H + Space.M)
         key = (len(self.view.text), column)
         if key != self._guessed_for:
             wrapped = key[0] / CHARS_A_LINE * Size.TRANSCRIPT_MAX_W / max(column, 1.0)
@@ -198,6 +207,9 @@ class Turn:
         self._column = column
         self.is_laid_out = True
         self.dirty = not self.is_built
+        if self.is_tool:
+            self.height = self._layout_tool(column, left)
+            return
         y = self._layout_bubble(column, left) if self.is_user else self._layout_answer(column, left)
         if self.parts is not None:
             footer = self.parts.footer
@@ -256,6 +268,29 @@ class Turn:
             y += height + Space.XS
         return y
 
+    def _layout_tool(self, column: float, left: float) -> float:
+        """A card, the pictures of the result below it, and what helps where it is the last thing said."""
+        parts = self.parts
+        if parts is None or parts.tool is None:
+            return float(Size.CONTROL_H + Space.M)
+        y = float(Space.HAIR)
+        card = parts.tool
+        height = card.heightForWidth(int(column)) if card.hasHeightForWidth() else card.sizeHint().height()
+        card.resize(int(column), height)
+        card.setVisible(True)
+        self._move(card, left, y)
+        y += height + Space.XS
+        for tile in parts.files:
+            tile.setVisible(True)
+            self._move(tile, left + Space.S, y)
+            y += tile.height() + Space.XS
+        parts.go_on.setVisible(parts.wants_go_on)
+        if parts.wants_go_on:
+            parts.go_on.resize(parts.go_on.sizeHint())
+            self._move(parts.go_on, left, y)
+            y += parts.go_on.height() + Space.XS
+        return y
+
     def _layout_answer(self, column: float, left: float) -> float:
         y = float(Space.XS)
         parts = self.parts
@@ -281,6 +316,7 @@ class Turn:
             (parts.notice, bool(self.view.notice)),
             (parts.status, self.is_busy and not self.view.text and not self.view.reasoning),
             (parts.error, self.view.error is not None or self.view.state == "interrupted"),
+            (parts.go_on, parts.wants_go_on),
         ):
             widget.setVisible(shown)
             if shown:
@@ -288,7 +324,7 @@ class Turn:
                     widget.heightForWidth(int(column)) if widget.hasHeightForWidth() else widget.sizeHint().height()
                 )
                 y += Space.XS
-                widget.resize(int(column), height)
+                widget.resize(widget.sizeHint().width() if widget is parts.go_on else int(column), height)
                 self._move(widget, left, y)
                 y += height
         return y

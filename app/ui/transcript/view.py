@@ -21,6 +21,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QWidget
 
+from app.tool_book import Found
 from app.transcript import MessageView
 from app.ui.appearance import Appearance
 from app.ui.attachments.pictures import Pictures
@@ -53,6 +54,8 @@ FAR_VIEWS = 4.0
 END_SLACK = 24
 ANNOUNCED_CHARS = 2_000
 COPIED_MS = 1_500
+MAX_SHOWN_RUNS = 40
+"""Turns at the end whose running tools show their time."""
 
 
 class TranscriptView(QAbstractScrollArea):
@@ -60,7 +63,7 @@ class TranscriptView(QAbstractScrollArea):
 
     action = Signal(str, str)
     """Message id and what is wanted: regenerate, continue, edit, delete, previous, next, copy, new-chat,
-    choose-vision."""
+    choose-vision, go-on, allow-once, allow-here, allow-always, deny."""
 
     file_wanted = Signal(str, str)
     """Message id and hash of the attachment a person wants to see."""
@@ -88,6 +91,7 @@ class TranscriptView(QAbstractScrollArea):
         self.selection = Selection()
         self._model_names: dict[str, str] = {}
         self._waiting_for = ""
+        self._tools: dict[str, Found] = {}
         self._busy = False
         self._following = True
         self._moving = False
@@ -150,6 +154,8 @@ class TranscriptView(QAbstractScrollArea):
         self._by_id[view.id] = turn
         self._following = True
         self._build_slice()
+        if turn.is_tool and view.state == "queued":
+            self._say(self.tr("A tool asks for your permission"))
 
     def append_text(self, message_id: str, reasoning: str, content: str) -> None:
         """Text came; drawn with the next batch."""
@@ -169,7 +175,7 @@ class TranscriptView(QAbstractScrollArea):
         was_busy = turn.is_busy
         turn.set_view(view)
         self._show_parts(turn)
-        if was_busy and not turn.is_busy:
+        if was_busy and not turn.is_busy and not turn.is_tool:
             self._announce(view)
         self._build_timer.start()
 
@@ -198,6 +204,14 @@ class TranscriptView(QAbstractScrollArea):
             self._model_names = names
             for turn in self.turns:
                 self._show_parts(turn)
+
+    def set_tools(self, tools: dict[str, Found]) -> None:
+        """What is known of tools, by the names models call them."""
+        if tools != self._tools:
+            self._tools = tools
+            for turn in self.turns:
+                if turn.is_tool:
+                    self._show_parts(turn)
 
     def set_waiting_for(self, text: str) -> None:
         """What a queued answer waits for ("the model is loading, 40 %"), or empty."""
@@ -350,6 +364,10 @@ class TranscriptView(QAbstractScrollArea):
             return
         view = turn.view
         model = self._model_names.get(view.stats.model, view.stats.model) if view.stats is not None else ""
+        parts.show_go_on(view, busy=self._busy)
+        if parts.tool is not None:
+            parts.tool.show_view(view, self._tools.get(view.tool_name))
+            return
         parts.footer.show_view(view, model, busy=self._busy)
         parts.status.show_view(view, self._waiting_for)
         parts.error.show_view(view, busy=self._busy)
@@ -378,6 +396,9 @@ class TranscriptView(QAbstractScrollArea):
     def _tick(self) -> None:
         for turn in self.turns[-1:]:
             self._show_parts(turn)
+        for turn in self.turns[-MAX_SHOWN_RUNS:-1]:
+            if turn.view.started_s is not None:
+                self._show_parts(turn)
 
     def _on_formulas(self) -> None:
         changed = [turn for turn in self.turns if any(item.waits_for_formula for item in turn.items())]
@@ -543,6 +564,9 @@ class TranscriptView(QAbstractScrollArea):
             return
         if action == "fold":
             self.toggle_fold(message_id)
+        elif action == "relayout":
+            self._following = self._following and turn is self.turns[-1]
+            self._relayout([turn])
         elif action == "copy":
             self.copied.emit(turn.view.text)
             if turn.parts is not None:
@@ -566,6 +590,8 @@ class TranscriptView(QAbstractScrollArea):
 
     def _announce(self, view: MessageView) -> None:
         """Tell a screen reader the finished answer."""
-        text = view.error.message if view.error is not None else view.text[:ANNOUNCED_CHARS]
+        self._say(view.error.message if view.error is not None else view.text[:ANNOUNCED_CHARS])
+
+    def _say(self, text: str) -> None:
         self.viewport().setAccessibleDescription(text)
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self.viewport(), text))
