@@ -25,6 +25,7 @@ from app.speed import Speed
 from app.store import Store, StoreLane
 from app.tasks import Lane
 from app.tool_book import ToolBook
+from app.tool_removals import ToolRemovals
 from runtime.errors import Failure, HostUnreachable, to_failure
 from runtime.messages.api import HostFile
 from runtime.options import LoadOptions
@@ -72,6 +73,7 @@ class AppContext(QObject):
         saver = Saver(self.store, self.notices, self)
         self.media = Media(self.store, saver, self)
         self.tools = ToolBook(self.link, self.settings, saver, self)
+        self.tool_removals = ToolRemovals(self.link, self.tools, self.notices, self)
         self._answering = Answering(self.link, self.presets, saver, self.media, self.tools, self.speed, self)
         self.session = ChatSession(
             self.store, saver, self.link, self.conversations, self.presets, self._answering, self.notices, self
@@ -133,6 +135,7 @@ class AppContext(QObject):
         keep = api is not None and api.running and api.options.keep_when_window_closes
         self.session.close()
         self.removals.finish()
+        self.tool_removals.finish()
         self.settings.update(kept_host_pid=self.host.host.pid if keep and self.host.host else 0)
         self.settings.flush()
         self.link.detach()

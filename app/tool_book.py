@@ -45,6 +45,7 @@ class ToolBook(QObject):
         self._link = link
         self._settings = settings
         self._saver = saver
+        self._hidden: frozenset[str] = frozenset()
         link.tools_changed.connect(self.changed)
         settings.changed.connect(self.changed)
 
@@ -52,8 +53,13 @@ class ToolBook(QObject):
 
     @property
     def servers(self) -> tuple[ToolServerInfo, ...]:
-        """All servers, in the order they were added."""
-        return self._link.tool_servers
+        """All servers, in the order they were added, without those about to be removed."""
+        return tuple(one for one in self._link.tool_servers if one.config.name not in self._hidden)
+
+    def hide(self, names: frozenset[str]) -> None:
+        """These are about to be removed: as if they were gone."""
+        self._hidden = names
+        self.changed.emit()
 
     def setup(self, opened: Opened) -> ToolSetup:
         """Which tools a conversation uses: its own choice, or the default."""

@@ -12,6 +12,7 @@ from app.ui.controls.labels import ElidedLabel, label
 from app.ui.pages.base import Card, Page, SettingRow
 from app.ui.pages.settings_models import HubCard, ModelsCard
 from app.ui.theme import Size, Space
+from app.ui.tools.cards import PermissionsCard, ServersCard
 
 
 def tr(text: str) -> str:
@@ -61,6 +62,11 @@ class SettingsPage(Page):
         self.column.addWidget(self.models)
         self.hub = HubCard(context)
         self.column.addWidget(self.hub)
+
+        self.tool_servers = ServersCard(context, appearance)
+        self.column.addWidget(self.tool_servers)
+        self.permissions = PermissionsCard(context, appearance)
+        self.column.addWidget(self.permissions)
 
         data = Card(tr("Data"))
         row = QWidget()
