@@ -211,7 +211,7 @@ class ToolRounds(QObject):
                     self._run(round_, waiting)
 
     def _progressed(self, waiting: _Waiting, progress: ToolProgress) -> None:
-        percent = "" if progress.fraction is None else f"{progress.fraction:.0%}"
+        percent = "" if progress.fraction is None else f"{round(progress.fraction * 100)} %"
         waiting.node.notice = " · ".join(part for part in (percent, progress.text) if part)
         self._answering.changed.emit(waiting.node.id)
 

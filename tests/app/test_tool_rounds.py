@@ -126,7 +126,7 @@ def test_when_calls_are_parallel_then_each_is_answered_by_itself_and_the_model_w
     read, write = begin(desk, fake_host, wait, READ, WRITE)
     fake_host.tools.scripts.append(Script((ToolProgress(0.5, "halfway"), returned("late")), held=True))
     desk.session.tools.allow(read.id, "once")
-    wait(lambda: tools_of(desk)[0].notice == "50% · halfway")
+    wait(lambda: tools_of(desk)[0].notice == "50 % · halfway")
     desk.session.tools.deny(write.id)
     wait(lambda: tools_of(desk)[1].state == "stopped")
     assert len(fake_host.chats) == 1

@@ -11,8 +11,8 @@ from app.ui.controls.buttons import TintedButton
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.pages.base import Card, Page, SettingRow
 from app.ui.pages.settings_models import HubCard, ModelsCard
+from app.ui.pages.tool_servers import PermissionsCard, ServersCard
 from app.ui.theme import Size, Space
-from app.ui.tools.cards import PermissionsCard, ServersCard
 
 
 def tr(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Tool servers and their tools: chosen for a chat, set up under Settings."""
+"""Tools in a chat: which a model may ask for. Their servers are set up on the page Settings."""

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, 
 
 from app.tool_book import Found
 from app.tool_results import pretty
+from app.tool_rounds import REFUSED
 from app.transcript import MessageView
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, push_button
@@ -52,7 +53,7 @@ def state_words(view: MessageView) -> tuple[str, str]:
         case "failed":
             return tr("Failed") + took, "tag-amber"
         case "stopped":
-            return (tr("Stopped") + took if took else tr("Refused or stopped")), "tag"
+            return (tr("Refused by you") if view.text == REFUSED else tr("Stopped") + took), "tag"
         case _:
             return tr("Interrupted"), "tag-amber"
 
@@ -110,9 +111,9 @@ class ToolCard(QFrame):
         self._title = ElidedLabel("", "strong", parent=self)
         head.addWidget(self._title, 1)
         self._hint = label("", "tag", parent=self)
-        head.addWidget(self._hint)
+        head.addWidget(self._hint, 0, Qt.AlignmentFlag.AlignVCenter)
         self._state = label("", "tag", parent=self)
-        head.addWidget(self._state)
+        head.addWidget(self._state, 0, Qt.AlignmentFlag.AlignVCenter)
         column.addLayout(head)
         self._about = label("", "small", wrap=True, parent=self)
         column.addWidget(self._about)

@@ -173,6 +173,8 @@ class TranscriptView(QAbstractScrollArea):
         if turn is None:
             return
         was_busy = turn.is_busy
+        if len(view.attachments) != len(turn.view.attachments):
+            turn.drop_parts()  # a tool brought pictures
         turn.set_view(view)
         self._show_parts(turn)
         if was_busy and not turn.is_busy and not turn.is_tool:

@@ -13,9 +13,9 @@ from app.ui.controls.labels import ElidedLabel, label
 from app.ui.controls.states import Message
 from app.ui.controls.switch import Switch
 from app.ui.pages.base import Card, SettingRow, clear_layout
+from app.ui.pages.tool_server_dialog import PasteDialog, ServerDialog
+from app.ui.pages.tool_server_row import ServerRow
 from app.ui.theme import Size, Space, Type
-from app.ui.tools.server_dialog import PasteDialog, ServerDialog
-from app.ui.tools.server_row import ServerRow
 from runtime.errors import Failure
 from runtime.messages.tools import ToolServerConfig, ToolServerInfo, ToolServerLog
 

@@ -1,7 +1,17 @@
 """Setting up a tool server: by form, or by pasting what another program has."""
 
-from PySide6.QtCore import QCoreApplication
-from PySide6.QtWidgets import QCheckBox, QDialog, QHBoxLayout, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QFrame,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.link import HostLink
 from app.tools_link import ToolsLink
@@ -45,10 +55,29 @@ class _Form(QDialog):
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setMinimumWidth(Size.DIALOG_W)
-        self.column = QVBoxLayout(self)
-        self.column.setContentsMargins(Space.L, Space.L, Space.L, Space.M)
+        self.outer = QVBoxLayout(self)
+        self.outer.setContentsMargins(Space.L, Space.L, Space.L, Space.M)
+        self.outer.setSpacing(Space.XS)
+        self.outer.addWidget(label(title, "heading"))
+        area = QScrollArea()
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._inside = QWidget()
+        self._inside.setProperty("role", "scrolled")
+        self.column = QVBoxLayout(self._inside)
+        self.column.setContentsMargins(Size.FOCUS, 0, Space.S, 0)
         self.column.setSpacing(Space.XS)
-        self.column.addWidget(label(title, "heading"))
+        area.setWidget(self._inside)
+        self.outer.addWidget(area, 1)
+
+    def fit(self) -> None:
+        """As high as the fields need, if the screen is."""
+        room = self.screen().availableGeometry().height() - Space.XL * 2
+        fields = self._inside.sizeHint().height() + Space.S
+        frame = self.outer.sizeHint().height() - self.outer.itemAt(1).sizeHint().height()  # type: ignore[union-attr]
+        self.resize(self.width(), min(room, fields + frame))
 
     def field(self, title: str, text: str, control: QWidget) -> QWidget:
         """A control under its name, with a sentence below."""
@@ -125,9 +154,9 @@ class ServerDialog(_Form):
         self.timeout.setFixedWidth(Size.FIELD_SMALL_W)
         self.field(tr("Seconds a call may be silent"), "", self.timeout)
         self.message = Message()
-        self.column.addWidget(self.message)
+        self.outer.addWidget(self.message)
         self._waiting = Waiting()
-        self.column.addWidget(self._waiting)
+        self.outer.addWidget(self._waiting)
         buttons = QHBoxLayout()
         buttons.setSpacing(Space.XS)
         self.test = push_button(tr("Test"), self.try_out)
@@ -137,9 +166,10 @@ class ServerDialog(_Form):
         self.save = push_button(tr("Save") if config else tr("Add"), self.keep, kind="primary")
         self.save.setDefault(True)
         buttons.addWidget(self.save)
-        self.column.addLayout(buttons)
+        self.outer.addLayout(buttons)
         if config is not None:
             self._show(config)
+        self.column.addStretch(1)
         self._show_kind()
         for edit in (self.name, self.command, self.url):
             edit.textChanged.connect(lambda _text: self._look())
@@ -187,7 +217,7 @@ class ServerDialog(_Form):
         for widget in self._of_address:
             widget.setVisible(not is_program)
         self._look()
-        self.adjustSize()
+        self.fit()
 
     def _look(self) -> None:
         where = self.command if self.transport == "stdio" else self.url
@@ -234,6 +264,8 @@ class PasteDialog(_Form):
     def __init__(self, link: HostLink, parent: QWidget | None = None) -> None:
         super().__init__(tr("Paste the settings of another program"), parent)
         self._servers = ToolsLink(link, self)
+        self.add = push_button(tr("Add"), self.keep, kind="primary")
+        self.add.setEnabled(False)
         self.text = self.lines()
         self.text.setFixedHeight(self.text.fontMetrics().lineSpacing() * LINES_H * 4)
         self.text.setPlaceholderText(EXAMPLE)
@@ -246,15 +278,14 @@ class PasteDialog(_Form):
             self.text,
         )
         self.message = Message()
-        self.column.addWidget(self.message)
+        self.outer.addWidget(self.message)
         buttons = QHBoxLayout()
         buttons.setSpacing(Space.XS)
         buttons.addStretch(1)
         buttons.addWidget(push_button(tr("Cancel"), self.reject))
-        self.add = push_button(tr("Add"), self.keep, kind="primary")
-        self.add.setEnabled(False)
         buttons.addWidget(self.add)
-        self.column.addLayout(buttons)
+        self.outer.addLayout(buttons)
+        self.fit()
 
     def keep(self) -> None:
         """Add them."""
