@@ -1,9 +1,13 @@
 """A conversation as a Markdown document."""
 
+import re
+
 from PySide6.QtCore import QCoreApplication
 
 from app.store.records import Attachment
-from app.transcript import Transcript
+from app.tool_results import pretty
+from app.transcript import Node, Transcript
+from runtime.messages.shared import ToolCall
 
 
 def spoken(one: Attachment) -> str:
@@ -26,12 +30,35 @@ def to_markdown(title: str, system_prompt: str, transcript: Transcript) -> str:
         quoted = "\n".join(f"> {line}".rstrip() for line in system_prompt.splitlines())
         parts.append(quoted)
     for node in transcript.path():
-        if not len(node.content) and not node.attachments:
+        if not len(node.content) and not node.attachments and not node.tool_calls:
+            continue
+        if node.role == "tool":
+            parts.append(_result(transcript, node))
             continue
         name = you if node.role == "user" else model
         if node.role == "assistant" and node.stats is not None and node.stats.model:
             name = f"{name} ({node.stats.model})"
         body = [f"*{spoken(one)}*" for one in node.attachments]
         body.append(node.content.text.strip())
+        body += [_call(call) for call in node.tool_calls]
         parts.append(f"## {name}\n\n" + "\n\n".join(piece for piece in body if piece))
     return "\n\n".join(parts) + "\n"
+
+
+def _call(call: ToolCall) -> str:
+    words = QCoreApplication.translate("Export", "Calls the tool `{name}`:")
+    return f"{words.format(name=call.name)}\n\n{fenced(pretty(call.arguments) or '{}', 'json')}"
+
+
+def _result(transcript: Transcript, node: Node) -> str:
+    call = transcript.call_of(node)
+    words = QCoreApplication.translate("Export", "Tool `{name}`").format(name=call.name if call else node.tool_name)
+    files = [f"*{spoken(one)}*" for one in node.attachments]
+    return "\n\n".join([f"## {words}", *files, fenced(node.content.text)])
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A text in a fence longer than any in it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

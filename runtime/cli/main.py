@@ -23,6 +23,7 @@ _COMMANDS = {
     "models": "runtime.cli.models",
     "fit": "runtime.cli.fit",
     "node": "runtime.cli.node",
+    "tools": "runtime.cli.tools",
     "hardware": "runtime.cli.hardware",
     "doctor": "runtime.cli.doctor",
 }

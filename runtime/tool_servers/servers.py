@@ -52,13 +52,15 @@ class ToolServers:
         policy: ServerPolicy | None = None,
         *,
         start_delay_s: float = START_DELAY_S,
+        starts: bool = True,
     ) -> None:
-        """`on_change` hears of every change of a state or a list."""
+        """`on_change` hears of every change of a state or a list; without `starts` none runs unless it is needed."""
         self._kept = kept
         self._secrets = secrets
         self._on_change = on_change
         self._policy = policy or ServerPolicy()
         self._start_delay_s = start_delay_s
+        self._starts = starts
         self._servers: dict[str, ToolServer] = {}
         self._places: dict[str, SecretsPlace] = {}
         self._lock = asyncio.Lock()
@@ -303,7 +305,7 @@ class ToolServers:
             if before.name != config.name:
                 await asyncio.to_thread(self._secrets.forget, before.name)
                 self._places.pop(before.name, None)
-        if config.enabled and config.at_start and not self._is_closed:
+        if config.enabled and config.at_start and self._starts and not self._is_closed:
             (await self._server(config.name)).start()
         self._changed()
 
