@@ -44,7 +44,7 @@ def test_when_one_server_without_a_name_is_pasted_then_it_gets_one() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no JSON"),
+        ("", "No server"),
         ("{", "no JSON"),
         ("[]", "no JSON object"),
         ("{}", "No server"),
