@@ -47,7 +47,7 @@ class Shared:
 
     async def _made(self, folder: Path) -> Side:
         side = Side(folder, FAST, None)
-        await side.servers.add(stdio_config(mode="junk", env={"TOKEN_OF_MINE": "secret"}, timeout_s=2.0))
+        await side.servers.add(stdio_config(mode="junk", env={"TOKEN_OF_MINE": "secret"}, timeout_s=60.0))
         await side.servers.wake("every")
         return side
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import psutil
 import pytest
 
@@ -106,15 +107,21 @@ def test_when_a_tool_is_silent_for_too_long_then_the_call_ends_and_one_that_tell
     shared: Shared,
 ) -> None:
     async def work(side: Side) -> None:
-        slow = asyncio.create_task(call(side, "slow"))
-        result = await call(side, "mute")
-        assert result.is_error
-        assert "gave no answer within 2 s" in text_of(result)
-        assert result.duration_s > 1.9
-        await asyncio.wait({slow}, timeout=0.5)
-        assert not slow.done()
-        slow.cancel()
-        await asyncio.wait({slow})
+        server = side.servers._servers["every"]
+        patient = server.config
+        server.config = msgspec.structs.replace(patient, timeout_s=2.0)
+        try:
+            slow = asyncio.create_task(call(side, "slow"))
+            result = await call(side, "mute")
+            assert result.is_error
+            assert "gave no answer within 2 s" in text_of(result)
+            assert result.duration_s > 1.9
+            await asyncio.wait({slow}, timeout=0.5)
+            assert not slow.done()
+            slow.cancel()
+            await asyncio.wait({slow})
+        finally:
+            server.config = patient
 
     shared.run(work)
 
