@@ -18,6 +18,7 @@ from runtime.host.worker_session import Patience
 from runtime.messages.api import HostEvent
 from runtime.paths import DataFolder
 from tests.fakes.host_parts import FAKE_WORKER, FakeSampler
+from tests.fakes.keyring import FakeKeyring
 from tests.fakes.models_parts import FakeDownloads, FakeFiles, FakeHub, FakeHubSide, FakeProbe, fake_library
 
 MODELS = ("fake", "other", "refuse", "crash-loading", "slow-loading")
@@ -62,6 +63,7 @@ class RunningHost:
             on_worker_line=lambda _model, _line: None,
             prober=FakeProbe(),
             measure=None,
+            keyring=FakeKeyring(),
         )
         self._thread = threading.Thread(target=self._run, name="host under test")
         self._thread.start()

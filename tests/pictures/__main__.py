@@ -12,7 +12,7 @@ from pathlib import Path
 
 SHOTS = (("1280x800", 1280, 800, 1), ("900x600", 900, 600, 1), ("2x", 1280, 800, 2))
 
-MODULES = tuple(f"tests.pictures.{name}" for name in ("shoot", "models", "files", "server", "forms"))
+MODULES = tuple(f"tests.pictures.{name}" for name in ("shoot", "models", "files", "server", "forms", "tools"))
 
 
 def main() -> int:
