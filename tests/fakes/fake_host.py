@@ -68,7 +68,7 @@ from runtime.options import ApiOptions, KeyLimits, LoadOptions
 from runtime.paths import DataFolder
 from tests.fakes.answers import Reply, hardware_sample, installed_model, ready_model, words
 from tests.fakes.fake_models import FakeModels
-from tests.fakes.fake_tools import FakeTools, Script
+from tests.fakes.fake_tools import FakeTools
 
 TOKEN = "fake-token"
 POLL_S = 0.02
@@ -417,7 +417,10 @@ class _Handler(BaseHTTPRequestHandler):
                 host.counts.append(counted)
                 self._send(200, CountAnswer(n_tokens=count_words(counted.messages), n_ctx=4096))
             case "POST", "/admin/tools/call":
-                self._call_tool(host, host.tools.begin(body))
+                self._begin_stream()
+                self.close_connection = True
+                if host.tools.stream(body, self._write_events, lambda: host.is_closing or _is_gone(self.connection)):
+                    self.wfile.write(b"0\r\n\r\n")
             case _ if path.startswith("/admin/tools"):
                 self._send(*host.tools.answer(host, method, path, body))
             case "GET", "/admin/hardware":
@@ -508,18 +511,6 @@ class _Handler(BaseHTTPRequestHandler):
                 host.changed.notify_all()
         if whole:
             self.wfile.write(b"0\r\n\r\n")
-
-    def _call_tool(self, host: FakeHost, script: Script) -> None:
-        self._begin_stream()
-        self.close_connection = True
-        if script.events[:-1]:
-            self._write_events(script.events[:-1])
-        while script.held and not host.tools.released.wait(POLL_S):
-            if host.is_closing or _is_gone(self.connection):
-                host.tools.n_cancelled += 1
-                return
-        self._write_events(script.events[-1:])
-        self.wfile.write(b"0\r\n\r\n")
 
     def _chat_events(self, host: FakeHost, reply: Reply) -> bool:
         """Send the events; False when the connection is cut on purpose."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ from runtime.tool_servers.paste import checked, read_pasted
 
 if TYPE_CHECKING:
     from tests.fakes.fake_host import FakeHost
+
+POLL_S = 0.02
 
 READING = ToolInfo(
     "read_file",
@@ -132,6 +135,20 @@ class FakeTools:
         if all(one.config.name != request.server for one in self.servers):
             return Script((ToolCallFailed(to_failure(ToolServerFault("The server is gone.", server=request.server))),))
         return self.scripts.popleft() if self.scripts else Script((returned(request.arguments),))
+
+    def stream(
+        self, body: bytes, write: Callable[[Sequence[ToolCallEvent]], None], is_gone: Callable[[], bool]
+    ) -> bool:
+        """Answer a call; False when whoever called left first."""
+        script = self.begin(body)
+        if script.events[:-1]:
+            write(script.events[:-1])
+        while script.held and not self.released.wait(POLL_S):
+            if is_gone():
+                self.n_cancelled += 1
+                return False
+        write(script.events[-1:])
+        return True
 
     def _named(self, name: str) -> ToolServerInfo:
         for one in self.servers:
