@@ -408,7 +408,7 @@ class _Handler(BaseHTTPRequestHandler):
                 else:
                     self._send(*answer)
 
-    def _route_rest(self, host: FakeHost, method: str, path: str, body: bytes) -> None:
+    def _route_rest(self, host: FakeHost, method: str, path: str, body: bytes) -> None:  # noqa: C901 - a table
         match method, path:
             case "POST", "/admin/chat":
                 self._chat(host, msgspec.json.decode(body, type=ChatRequest))
