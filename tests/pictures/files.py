@@ -10,9 +10,9 @@ from PySide6.QtGui import QColor, QImage, QLinearGradient, QPainter
 
 from app.context import AppContext
 from app.ui.window import MainWindow
-from runtime.messages.api import LoadedModel, ModelChanged
+from runtime.messages.api import InstalledChanged, LoadedModel, ModelChanged
 from runtime.paths import DataFolder
-from tests.fakes.answers import Reply, ready_model, words
+from tests.fakes.answers import Reply, installed_model, ready_model, words
 from tests.fakes.fake_host import FakeHost
 from tests.pictures.shoot import Shooter
 
@@ -82,6 +82,7 @@ class FilesShooter(Shooter):
         window.chat.composer.set_text("What is in this picture?")
         self.rest(0.6)
         self.shoot(window, "a-files-cannot-see")
+        host.emit(InstalledChanged((installed_model(name="Qwen2.5 VL 3B Instruct"),)))
         host.emit(ModelChanged(seeing()))
         self.wait(lambda: context.session.draft.obstacle is None)
         self.attach(context, window, paths[1:])

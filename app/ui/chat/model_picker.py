@@ -6,7 +6,9 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QSizePolicy, QVB
 from app.link import HostLink
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, TintedButton
+from app.ui.server.words import unload_words
 from app.ui.theme import Size, Space
+from runtime import units
 from runtime.messages.api import InstalledModel, LoadedModel
 from runtime.units import format_bytes
 
@@ -116,6 +118,8 @@ class ModelPicker(QWidget):
             )
             entry.setEnabled(not model.problem and state not in ("loading", "ready"))
             entry.setToolTip(model.problem)
+            if state == "ready":
+                entry.setText(f"{entry.text()} · {unload_words(loaded[model.id], units.now()).lower()}")
             entry.triggered.connect(lambda _checked=False, chosen=model.id: self.load_wanted.emit(chosen))
         if not chat:
             menu.addAction(self.tr("No chat model is installed")).setEnabled(False)

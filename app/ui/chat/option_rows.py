@@ -91,7 +91,7 @@ class OptionRow(QWidget):
             self._number = whole
             return whole
         real = FloatField()
-        real.setDecimals(2)
+        real.setDecimals(4 if spec.optional else 2)
         real.setRange(spec.low, spec.high)
         real.setSingleStep(0.05)
         real.setKeyboardTracking(False)
@@ -115,7 +115,7 @@ class OptionRow(QWidget):
         if self._automatic is not None and self._automatic.isChecked():
             return None
         if isinstance(self._number, QSpinBox):
-            return self._number.value()
+            return self._number.value() * self.spec.scale
         return round(self._number.value(), 4) if self._number is not None else None
 
     def set_value(self, value: Value, resolved: float | None = None) -> None:
@@ -129,12 +129,12 @@ class OptionRow(QWidget):
             self._number.setEnabled(value is not None)
             shown = value if value is not None else self.spec.low if resolved is None else resolved
             if isinstance(self._number, QSpinBox):
-                self._number.setValue(int(shown))
+                self._number.setValue(int(shown) // self.spec.scale if value is not None or resolved else int(shown))
             else:
                 self._number.setValue(float(shown))
         if self._slider is not None and isinstance(value, int | float):
             span = self.spec.soft_high - self.spec.soft_low
-            self._slider.setValue(round((value - self.spec.soft_low) / span * SLIDER_STEPS))
+            self._slider.setValue(round((value / self.spec.scale - self.spec.soft_low) / span * SLIDER_STEPS))
         self._reset.setVisible(value != self.spec.default)
         self._setting = False
 
@@ -145,13 +145,13 @@ class OptionRow(QWidget):
 
     def _on_automatic(self, on: bool) -> None:
         if not self._setting:
-            self._edit(None if on else (self._number.value() if self._number is not None else None))
+            self._edit(None if on else (self._number.value() * self.spec.scale if self._number is not None else None))
 
     def _on_slider(self, step: int) -> None:
         if self._setting:
             return
         value = self.spec.soft_low + (self.spec.soft_high - self.spec.soft_low) * step / SLIDER_STEPS
-        self._edit(round(value) if self.spec.kind == "int" else round(value, 2))
+        self._edit(round(value) * self.spec.scale if self.spec.kind == "int" else round(value, 2))
 
 
 class LinesRow(QWidget):

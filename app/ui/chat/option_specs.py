@@ -22,6 +22,11 @@ SOFT_RANGES: dict[str, tuple[float, float]] = {
 }
 """Range of the slider where the permitted one is wider than what is ever useful; the number field takes the rest."""
 
+MIB = 2**20
+
+SMALLEST_STEP = 0.0001
+"""What stands for "above zero" in a number field."""
+
 LARGEST_INT = 2**31 - 1
 """Qt's spin boxes end here."""
 
@@ -44,6 +49,8 @@ class OptionSpec:
     default: float | str | None
     optional: bool = False
     choices: tuple[str | int, ...] = ()
+    scale: int = 1
+    """Bytes are shown in MiB: what is shown times this is the value."""
 
 
 def option_specs(options: type[msgspec.Struct]) -> tuple[OptionSpec, ...]:
@@ -82,8 +89,16 @@ def _spec(name: str, hint: Any, default: Any) -> OptionSpec | None:  # noqa: ANN
         return OptionSpec(name, title, text, "choice", 0, 0, 0, 0, default, choices=get_args(inner))
     if inner not in (int, float):
         return None
-    low = float(next((meta.ge for meta in metas if meta.ge is not None), 0))
-    high = min(float(next((meta.le for meta in metas if meta.le is not None), LARGEST_INT)), LARGEST_INT)
+    unit = next((str((meta.extra or {}).get("unit", "")) for meta in metas if meta.title), "")
+    scale = MIB if unit == "bytes" else 1
+    above = next((meta.gt for meta in metas if meta.gt is not None), None)
+    low = float(next((meta.ge for meta in metas if meta.ge is not None), 0)) / scale
+    if above is not None:
+        low = float(above) + SMALLEST_STEP
+    high = float(next((meta.le for meta in metas if meta.le is not None), LARGEST_INT * scale)) / scale
+    high = min(high, LARGEST_INT)
     soft_low, soft_high = SOFT_RANGES.get(name, (low, min(high, 4096.0)))
+    if scale > 1:
+        title = f"{title} (MiB)"
     kind: Literal["int", "float"] = "int" if inner is int else "float"
-    return OptionSpec(name, title, text, kind, low, high, soft_low, soft_high, default, optional)
+    return OptionSpec(name, title, text, kind, low, high, soft_low, soft_high, default, optional, scale=scale)

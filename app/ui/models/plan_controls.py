@@ -28,10 +28,8 @@ MANY_SLOTS = 16
 MAX_SLOTS = 256
 MOST_TOKENS = 2**31 - 1
 
-EXPERT_OPTIONS = (
-    *("n_batch", "n_ubatch", "n_threads", "flash_attn", "type_k", "type_v", "n_cpu_moe"),
-    *("rope_scaling", "pooling"),
-)
+OWN_CONTROLS = ("n_ctx", "n_parallel", "n_gpu_layers")
+"""Options with a slider of their own; all others that are declared stand under "For experts"."""
 
 
 def context_stops(n_ctx_train: int) -> tuple[int, ...]:
@@ -218,12 +216,13 @@ class PlanControls(QWidget):
 
     def _build_expert(self) -> Fold:
         fold = Fold(self._appearance, tr("For experts"), opened=False)
-        specs = {spec.name: spec for spec in option_specs(LoadOptions)}
-        for name in EXPERT_OPTIONS:
-            row = OptionRow(specs[name], self._appearance)
+        for spec in option_specs(LoadOptions):
+            if spec.name in OWN_CONTROLS:
+                continue
+            row = OptionRow(spec, self._appearance)
             row.changed.connect(lambda option, value: self._set(**{option: value}))
             fold.content.addWidget(row)
-            self._rows[name] = row
+            self._rows[spec.name] = row
         self._mmap = Switch(self._appearance, tr("Map the file"))
         self._mmap.clicked.connect(lambda on: self._set(use_mmap=on))
         fold.content.addWidget(

@@ -8,36 +8,13 @@ from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.pages.base import Card
-from app.ui.server.words import tr
+from app.ui.server.words import tr, unload_words
 from app.ui.theme import Size, Space
 from runtime import units
 from runtime.messages.api import LoadedModel
 from runtime.units import format_bytes, format_speed
 
 TICK_MS = 1_000
-MINUTE_S = 60
-HOUR_S = 3600
-
-
-def time_left(seconds: float) -> str:
-    """As in: "in 42 s", "in 12 min", "in 1 h 05 min"."""
-    left_s = max(0, round(seconds))
-    if left_s < 2 * MINUTE_S:
-        return tr("in {n} s").format(n=left_s)
-    if left_s < HOUR_S:
-        return tr("in {n} min").format(n=left_s // MINUTE_S)
-    return tr("in {h} h {m} min").format(h=left_s // HOUR_S, m=f"{left_s % HOUR_S // MINUTE_S:02}")
-
-
-def unload_words(model: LoadedModel, now_s: float) -> str:
-    """When a model goes for being idle; `now_s` is seconds since 1970."""
-    if model.state != "ready":
-        return ""
-    if model.engine.active or model.engine.waiting:
-        return tr("In use")
-    if model.unload_at_s is None:
-        return tr("Stays loaded")
-    return tr("Unloads {when}").format(when=time_left(model.unload_at_s - now_s))
 
 
 class _Row(QWidget):

@@ -3,7 +3,7 @@
 from PySide6.QtCore import QCoreApplication
 
 from app.link import HostLink
-from runtime.messages.api import ApiState, Dialect
+from runtime.messages.api import ApiState, Dialect, LoadedModel
 from runtime.options import ApiOptions
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - only by the person's own switch, with a warning beside it
@@ -11,6 +11,8 @@ HERE = "127.0.0.1"
 LOCAL_HOSTS = (HERE, "localhost", "::1")
 
 V1 = "/v1"
+MINUTE_S = 60
+HOUR_S = 3600
 
 
 def tr(text: str) -> str:
@@ -48,3 +50,24 @@ def address_of(link: HostLink) -> str:
     options = state.options if state is not None else ApiOptions()
     scheme = "http" if options.tls == "off" else "https"
     return f"{scheme}://{HERE}:{options.port}"
+
+
+def time_left(seconds: float) -> str:
+    """As in: "in 42 s", "in 12 min", "in 1 h 05 min"."""
+    left_s = max(0, round(seconds))
+    if left_s < 2 * MINUTE_S:
+        return tr("in {n} s").format(n=left_s)
+    if left_s < HOUR_S:
+        return tr("in {n} min").format(n=left_s // MINUTE_S)
+    return tr("in {h} h {m} min").format(h=left_s // HOUR_S, m=f"{left_s % HOUR_S // MINUTE_S:02}")
+
+
+def unload_words(model: LoadedModel, now_s: float) -> str:
+    """When a model goes for being idle; `now_s` is seconds since 1970."""
+    if model.state != "ready":
+        return ""
+    if model.engine.active or model.engine.waiting:
+        return tr("In use")
+    if model.unload_at_s is None:
+        return tr("Stays loaded")
+    return tr("Unloads {when}").format(when=time_left(model.unload_at_s - now_s))

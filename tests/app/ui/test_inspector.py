@@ -1,12 +1,15 @@
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QDoubleSpinBox
+from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
+from app.ui.appearance import Appearance
 from app.ui.chat.inspector import Inspector
+from app.ui.chat.option_rows import OptionRow
 from app.ui.chat.option_specs import option_specs
+from app.ui.models.plan_controls import OWN_CONTROLS, PlanControls
 from app.ui.window import MainWindow
-from runtime.options import GenerateOptions, SamplingOptions
+from runtime.options import GenerateOptions, LoadOptions, SamplingOptions, declared_options
 from tests.app.ui.conftest import WAIT_MS
 
 TEXT_FIELDS = {"dry_sequence_breakers", "logit_bias", "grammar"}
@@ -108,3 +111,26 @@ def test_when_a_preset_is_saved_then_it_can_be_chosen_in_a_new_chat(
     inspector._preset.setCurrentIndex(at)
     inspector._preset.activated.emit(at)
     qtbot.waitUntil(lambda: context.session.setup.system_prompt == "Answer in verse.", timeout=WAIT_MS)
+
+
+def test_when_an_option_is_in_bytes_then_it_is_shown_in_mib(qtbot: QtBot, appearance: Appearance) -> None:
+    (spec,) = (one for one in option_specs(LoadOptions) if one.name == "host_cache_bytes")
+    row = OptionRow(spec, appearance)
+    qtbot.addWidget(row)
+    row.set_value(512 * 2**20)
+    assert isinstance(row._number, QSpinBox)
+    assert row._number.value() == 512
+    told: list[object] = []
+    row.changed.connect(lambda _name, value: told.append(value))
+    row._number.setValue(1024)
+    assert told == [1024 * 2**20]
+
+
+def test_when_options_of_loading_are_declared_then_each_has_a_control(qtbot: QtBot, appearance: Appearance) -> None:
+    controls = PlanControls(appearance, 8192, full=True)
+    qtbot.addWidget(controls)
+    shown = {*controls._rows, *OWN_CONTROLS, "use_mmap"}
+    assert {one.name for one in declared_options(LoadOptions)} <= shown
+    controls._rows["rope_freq_scale"]._automatic.setChecked(False)  # type: ignore[union-attr]
+    assert controls.options.rope_freq_scale is not None
+    assert controls.options.rope_freq_scale > 0

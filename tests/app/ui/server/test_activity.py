@@ -8,9 +8,9 @@ from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
-from app.ui.server.models_card import time_left, unload_words
 from app.ui.server.page import ServerPage
 from app.ui.server.request_model import MAX_ROWS, RequestModel, columns
+from app.ui.server.words import time_left, unload_words
 from app.ui.window import MainWindow
 from runtime import units
 from runtime.messages.api import EngineSample, ModelChanged, RequestInfo
