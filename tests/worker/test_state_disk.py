@@ -302,7 +302,7 @@ def test_when_the_disk_hangs_then_nobody_waits_longer_than_patience_lasts(
     put(store, TOKENS, state_of())
     may_go_on = threading.Event()
     monkeypatch.setattr(state_file, "read", lambda *_: may_go_on.wait(20.0) and state_of())
-    monkeypatch.setattr(state_disk, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(state_disk, "PATIENCE_S", 2.0)
     ticket = store.seek(TOKENS, len(TOKENS), 1, whole=False)
     assert store.is_coming(ticket)
     wait_until(lambda: not store.is_coming(ticket))
