@@ -1,7 +1,8 @@
 """What guessing ahead gains and costs, with the starter model: `python -m tests.bench.speculation [--json] [--quick]`.
 
 Engines with and without it answer the same prompts and take turns step by step, so that whatever else the machine does
-falls on all alike. A step counts as the median of its engine's steps with as many rows.
+falls on all alike. A step counts as the median of its engine's steps with as many rows. One thread computes: on a busy
+machine a second one is waited for hundreds of times a token.
 
 * text that repeats: the prompt is a table that the answer goes on with, and the likeliest token is taken; prompt lookup
   has to gain;
@@ -18,6 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from runtime.library.starter import find_starter
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
@@ -146,7 +148,8 @@ def judge(arms: list[Arm]) -> tuple[str, ...]:
 
 
 def loaded(path: Path, draft: Path | None = None, **options: object) -> LlamaModel:
-    chosen = LoadOptions(n_parallel=1, n_ctx=N_CTX, draft_model=str(draft or ""), **options)  # type: ignore[arg-type]
+    common = LoadOptions(n_parallel=1, n_ctx=N_CTX, n_threads=1, draft_model=str(draft or ""))
+    chosen = replace(common, **options)
     model = load_model(path, chosen, lambda _stage, _fraction: None)
     if draft is not None:
         load_draft(model, draft, None, lambda _stage, _fraction: None)
