@@ -34,6 +34,11 @@ class DataFolder:
         return self.root / "logs"
 
     @property
+    def request_log_file(self) -> Path:
+        """What programs asked, a JSON object a line, where a person wants it (mode 0600); rotated and bounded."""
+        return self.logs / "requests.log"
+
+    @property
     def settings_file(self) -> Path:
         """Settings of the host (TOML, versioned)."""
         return self.root / "settings.toml"

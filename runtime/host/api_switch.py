@@ -75,6 +75,11 @@ class ApiSwitch:
         """What the public listener demands of a request now."""
         return self._policy
 
+    @property
+    def options(self) -> ApiOptions:
+        """What is chosen now."""
+        return self._options
+
     def state(self) -> ApiState:
         """The switch as others see it."""
         return ApiState(

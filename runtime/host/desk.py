@@ -19,6 +19,7 @@ from runtime.host.admission import Ask
 from runtime.host.caller import Caller
 from runtime.host.mailbox import Mailbox, RequestMessage
 from runtime.host.model_slot import ModelSlot
+from runtime.host.request_log import Conversation, LoggedRequest, RequestLog, time_of
 from runtime.host.supervisor import Lease, Supervisor
 from runtime.messages.api import RequestInfo, RequestState
 from runtime.messages.ipc import (
@@ -57,6 +58,9 @@ class Counters(Protocol):
         ...
 
 
+_STATUS = {"cancelled": 499, "failed": 500}
+
+
 class Meter(Protocol):
     """What bounds the use of API keys; `runtime.host.key_book` keeps it."""
 
@@ -91,6 +95,8 @@ class Ticket:
         self._problem = ""
         self._error: RuntimeFault | None = None
         self._counters = counters
+        self.conversation: Conversation | None = None
+        """What is said, where the log wants it."""
         self._mailbox: Mailbox | None = None
         self._lease: Lease | None = None
         self._ids: list[str] = []
@@ -130,6 +136,8 @@ class Ticket:
         if self._unsent and self._mailbox is not None:
             ask = self._unsent.popleft()
             ask = with_scales(ask, lease.slot.adapter_scales)
+            if self.conversation is not None and isinstance(ask, Generate):
+                self.conversation.ask(ask.messages, ask.prompt)
             lease.slot.admission.submit(ask, self._mailbox, self.caller, is_first=not self._ids)
             self._ids.append(ask.request_id)
 
@@ -231,6 +239,7 @@ class Ticket:
             for request_id in self._ids:
                 self._lease.slot.admission.cancel(request_id)
         if self._error is None and isinstance(error, RuntimeFault):
+            self._error = error
             self._state = "failed"
             self._problem = error.message
         elif self._state not in ("finished", "cancelled", "failed"):
@@ -243,6 +252,31 @@ class Ticket:
         """Read and written, also by a request that was left before its end."""
         prompt_tokens = self.usage.prompt_tokens or self._prompt_read
         return prompt_tokens + max(self.usage.completion_tokens, self._generated)
+
+    def logged(self, refused: RuntimeFault | None = None) -> LoggedRequest:
+        """The line of the log; `refused` is why it never began."""
+        row = self.info()
+        error = refused or self._error or self._ended_by
+        status = error.status if error is not None else _STATUS.get(row.state, 200)
+        at, duration_s = time_of(self._started_s)
+        return LoggedRequest(
+            time=at,
+            request_id=row.request_id,
+            client=row.client,
+            route=row.route,
+            model=row.model,
+            status=status,
+            duration_s=duration_s,
+            key=row.key,
+            prompt_tokens=row.prompt_tokens,
+            cached_tokens=self.usage.cached_tokens,
+            generated_tokens=row.generated_tokens,
+            time_to_first_token_s=row.time_to_first_token_s,
+            generation_tps=row.generation_tps,
+            problem=error.message if error is not None else row.problem,
+            asked=self.conversation.asked if self.conversation is not None else "",
+            answered=self.conversation.answered if self.conversation is not None else "",
+        )
 
     def info(self) -> RequestInfo:
         """The row of the table."""
@@ -265,6 +299,8 @@ class Ticket:
         match message:
             case Delta():
                 self._state = "generating"
+                if self.conversation is not None:
+                    self.conversation.add(message.text)
                 if not self._has_begun:  # once, also where several parts begin one after the other
                     self._has_begun = True
                     self._ttft_s = time.monotonic() - self._arrived_at
@@ -308,6 +344,7 @@ class Desk:
         supervisor: Supervisor,
         counters: Counters,
         meter: Meter,
+        request_log: RequestLog,
         on_alone: Callable[[ModelSlot, Usage, Timings], None] = lambda _slot, _usage, _timings: None,
         meant_by: Callable[[str], str] = lambda name: name,
     ) -> None:
@@ -320,6 +357,7 @@ class Desk:
         self._on_alone = on_alone
         self._counters = counters
         self._meter = meter
+        self._log = request_log
         self._running: dict[str, Ticket] = {}
         self._finished: deque[RequestInfo] = deque(maxlen=MAX_FINISHED_ROWS)
 
@@ -334,8 +372,16 @@ class Desk:
         Raises:
             LimitReached: the caller's key has taken what it may.
         """
-        self._meter.begin(caller.key)
         ticket = Ticket(route, caller, model, self._counters, is_passing=is_passing)
+        is_logged = caller.listener != 0 and self._log.is_on
+        try:
+            self._meter.begin(caller.key)
+        except RuntimeFault as refused:
+            if is_logged:
+                self._log.add(ticket.logged(refused))
+            raise
+        if is_logged and self._log.wants_text:
+            ticket.conversation = Conversation()
         self._running[ticket.request_id] = ticket
         error: BaseException | None = None
         try:
@@ -347,6 +393,8 @@ class Desk:
             ticket.close(error)
             del self._running[ticket.request_id]
             self._meter.end(caller.key, ticket.n_tokens)
+            if is_logged:
+                self._log.add(ticket.logged())
             if not is_passing:
                 self._keep_row(ticket.info())
 

@@ -39,6 +39,7 @@ from runtime.host.model_slot import RestartPolicy
 from runtime.host.models_side import ModelsSide
 from runtime.host.ownership import Ownership
 from runtime.host.parts import HostParts
+from runtime.host.request_log import RequestLog
 from runtime.host.settings import SettingsFile
 from runtime.host.telemetry import Telemetry
 from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status, ToolsChanged
@@ -74,12 +75,14 @@ class Host:
             self._hub.observe(config.on_event)
         self._telemetry = Telemetry(lambda: parts.make_sampler(self._our_pids), self._hub.send)
         self._keys = KeyBook(self._settings, config.data.key_use_file, config.api_key)
+        self._request_log = RequestLog(config.data.request_log_file, lambda: self._switch.options.request_log)
         self._models = ModelsSide(
             config,
             parts,
             self._settings,
             self._hub,
             keys=self._keys,
+            request_log=self._request_log,
             telemetry=lambda: self._telemetry.latest,
             policy=policy,
         )
@@ -202,6 +205,7 @@ class Host:
         await self._models.close()
         await asyncio.gather(self._switch.close(), self._private.close(), self._tools.close())
         self._keys.save()
+        await asyncio.to_thread(self._request_log.close)
 
     def _end_requests(self) -> None:
         error = HostUnreachable("Deskside is ending.", hint="Start it again.", address="")

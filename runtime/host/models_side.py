@@ -28,6 +28,7 @@ from runtime.host.nodes import NodePing, Nodes
 from runtime.host.parts import HostParts
 from runtime.host.planner_service import HubAccess, PlannerService
 from runtime.host.quantizing import Quantizing
+from runtime.host.request_log import RequestLog
 from runtime.host.settings import SettingsFile
 from runtime.host.speed_log import Answer, SpeedLog
 from runtime.host.supervisor import Supervisor, SupervisorHooks
@@ -50,6 +51,7 @@ class ModelsSide:
         hub: EventHub,
         *,
         keys: KeyBook,
+        request_log: RequestLog,
         telemetry: Callable[[], HardwareSample | None],
         policy: RestartPolicy | None = None,
     ) -> None:
@@ -102,7 +104,7 @@ class ModelsSide:
             policy=policy,
             states_folder=config.data.states,
         )
-        self.desk = Desk(self.supervisor, self.metrics, keys, self._note_alone, settings.meant_by)
+        self.desk = Desk(self.supervisor, self.metrics, keys, request_log, self._note_alone, settings.meant_by)
         self.library = LibraryService(
             shelf.files,
             settings,

@@ -181,8 +181,8 @@ class AnthropicRoutes:
                     body = b"".join(data)
                     if body:
                         await stream.write(body)
-                    elif not batch:
-                        await stream.write(PING if events.has_started else COMMENT)
+                    else:
+                        await stream.beat(PING if events.has_started else COMMENT)
             await stream.end(last)
         except RuntimeFault as error:
             # Before the first byte the error can still be a plain answer with its own status.

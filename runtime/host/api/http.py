@@ -24,6 +24,8 @@ SLOW_READER_S = 60.0
 """A client that takes nothing for so long is treated as gone."""
 
 MAX_DEPTH_SENTENCE = "The JSON is nested too deeply."
+_BEAT_S = 0.75 * KEEP_ALIVE_S
+"""Silences are noticed between half of `KEEP_ALIVE_S` and all of it: with this, every second one at the latest."""
 COMMENT = b": still working\n\n"
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -188,6 +190,19 @@ class EventStream:
             **(headers or {}),
         }
         self.has_begun = False
+        self._written_at = time.monotonic()
+
+    async def beat(self, data: bytes = COMMENT, every_s: float = _BEAT_S) -> None:
+        """Send something that says no more than "still here", where nothing was sent for `every_s`.
+
+        Call it whenever nothing is to be told: a prompt that is being read, and a place in the queue that moves up,
+        are signs of life for us, not for the client.
+
+        Raises:
+            ClientGone: the client left or reads nothing.
+        """
+        if time.monotonic() - self._written_at >= every_s:
+            await self.write(data)
 
     async def write(self, data: bytes) -> None:
         """Send whole events or comments.
@@ -199,6 +214,7 @@ class EventStream:
             self.has_begun = True
             raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
             await self._send({"type": "http.response.start", "status": 200, "headers": raw})
+        self._written_at = time.monotonic()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:

@@ -14,7 +14,7 @@ from runtime.errors import BadRequest, ModelLoading, NotSupported, RuntimeFault
 from runtime.host.admission import Ask
 from runtime.host.api.answering import infill_tokens, said
 from runtime.host.api.body import typed, without_nulls
-from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.model_words import ModelShelf
 from runtime.host.api.native_adapters import AdapterRoutes
 from runtime.host.api.native_request import (
@@ -335,8 +335,10 @@ class NativeRoutes:
                     async with contextlib.aclosing(said(self._desk, ticket, build)) as batches:
                         async for batch in batches:
                             data = b"".join(map(gathered.add, batch))
-                            if ask.stream and (data or not batch):
-                                await stream.write(data or COMMENT)
+                            if ask.stream and data:
+                                await stream.write(data)
+                            elif ask.stream:
+                                await stream.beat()
                     last = gathered.last(ticket.model)
                     if ask.stream:
                         await stream.end(b"data: " + _encode(last) + b"\n\n")

@@ -207,7 +207,7 @@ class _Answering:
         try:
             async with contextlib.aclosing(said(self._desk, self._ticket, self._build())) as batches:
                 async for batch in batches:
-                    parts: list[Piece] = [] if batch else [Piece()]
+                    parts: list[Piece] = []
                     for message in batch:
                         if isinstance(message, Delta):
                             parts += pieces.add(message)
@@ -217,6 +217,8 @@ class _Answering:
                     if parts:
                         at_s = now()
                         await stream.write(b"".join(line(self._lines.answer(part, at_s)) for part in parts))
+                    elif not last:
+                        await stream.beat(line(self._lines.answer(Piece(), now())))
             await stream.end(last)
         except RuntimeFault as error:
             if not stream.has_begun:

@@ -11,7 +11,6 @@ from starlette.types import Send
 from runtime.errors import ModelNotFound, RuntimeFault
 from runtime.host.api.answering import check_media, infill_tokens
 from runtime.host.api.http import (
-    COMMENT,
     KEEP_ALIVE_S,
     EventStream,
     WatchedResponse,
@@ -258,8 +257,8 @@ class OpenAiRoutes:
             if body:
                 await stream.write(opening + body)
                 opening = b""
-            elif not batch:
-                await stream.write(COMMENT)
+            else:
+                await stream.beat()
         await stream.end(chunks.end(added_up(finished)[0]))
 
     # --- embeddings ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from starlette.types import Send
 from runtime.errors import BadRequest, ResponseNotFound, RuntimeFault
 from runtime.host.admission import Ask
 from runtime.host.api.answering import BuildAsks, check_media, said
-from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer, ResponseMaker
 from runtime.host.api.responses_items import Turns
 from runtime.host.api.responses_request import ResponsesAsk, count_input_ask, responses_ask
@@ -117,8 +117,8 @@ class ResponsesRoutes:
                     body = b"".join(data)
                     if body:
                         await stream.write(body)
-                    elif not batch:
-                        await stream.write(COMMENT)
+                    else:
+                        await stream.beat()
             await stream.end(last)
         except RuntimeFault as error:
             # Before the first byte the error can still be a plain answer with its own status.
