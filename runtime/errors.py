@@ -19,7 +19,7 @@
     │       └── LimitReached             an API key's holder has taken what it may
     ├── WorldFault                  the machine or a file was not as needed (5xx)
     │   ├── ModelLoadFailed         500
-    │   │   ├── NotGguf                  the file is not a GGUF file
+    │   │   ├── NotGguf         400      the file is not a GGUF file: whoever named it must name another
     │   │   ├── FileTruncated            the file ends before its tensors do
     │   │   ├── UnknownArchitecture      this llama.cpp does not know the model's kind
     │   │   └── NotEnoughMemory          an allocation failed while loading
@@ -190,7 +190,9 @@ class ModelLoadFailed(WorldFault):
 
 
 class NotGguf(ModelLoadFailed):
-    """The file does not start as a GGUF file does."""
+    """The file does not start as a GGUF file does. Whoever named it must name another one."""
+
+    status = 400
 
 
 class FileTruncated(ModelLoadFailed):

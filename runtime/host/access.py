@@ -4,6 +4,7 @@ A web page anywhere can make a browser call a port of this machine. The Host che
 us (DNS rebinding), the Origin check stops every page the person did not allow, and neither can be had by default.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import socket
@@ -15,11 +16,14 @@ import psutil
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runtime.errors import NotAllowed, NotAuthorized, RuntimeFault
+from runtime.errors import BadRequest, NotAllowed, NotAuthorized, RuntimeFault
 from runtime.host.caller import KEY_IN_SCOPE
 from runtime.host.keys import find_key
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+WRONG_KEY_DELAY_S = 0.25
+"""A wrong key is answered so late. Keys made here cannot be guessed; one that a person chose might be. Nobody is ever
+locked out for another's guesses."""
 _MAX_HEADER_CHARS = 2048
 _PREFLIGHT_AGE_S = 600
 
@@ -165,6 +169,9 @@ class Gate:
         if "content-length" in headers or "transfer-encoding" in headers:
             receive, send = _closing_if_unread(receive, send)
         try:
+            if "content-length" in headers and "transfer-encoding" in headers:
+                # A proxy before us may believe the other one, and see one request where we see two (RFC 9112, 6.1).
+                raise BadRequest("The request has both a length and chunks.", hint="Send one of them.")
             check_host(headers.get("host"), policy.hosts)
             origin = check_origin(headers, policy.origins)
             if origin is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
@@ -173,6 +180,8 @@ class Gate:
             if path not in policy.open_paths:
                 scope[KEY_IN_SCOPE] = check_key(headers, policy)
         except RuntimeFault as error:
+            if isinstance(error, NotAuthorized) and _given_key(headers):
+                await asyncio.sleep(WRONG_KEY_DELAY_S)
             await self._refuse(error, path)(scope, receive, _with_origin(send, origin))
             return
         await self._app(scope, receive, _with_origin(send, origin))

@@ -5,6 +5,7 @@ saved before they are acted on, and everyone is told when the list changed.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
@@ -185,6 +186,12 @@ class LibraryService:
         if not await asyncio.to_thread(folder.is_dir):
             raise BadRequest(f"{path} is not a folder.", hint="Choose a folder with GGUF files.", param="path")
         absolute = str(folder)
+        if await asyncio.to_thread(_is_no_place_for_models, folder):
+            raise BadRequest(
+                f"{absolute} is a folder of the system, and too much to search.",
+                hint="Choose the folder in which the GGUF files are.",
+                param="path",
+            )
         if absolute not in self.options.folders:
             await self.set_options(msgspec.structs.replace(self.options, folders=(*self.options.folders, absolute)))
         return await self.state()
@@ -277,6 +284,17 @@ class LibraryService:
     async def tell_installed(self) -> None:
         """Tell everyone what is on disk now."""
         self._send(InstalledChanged(await self.installed()))
+
+
+_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev", "/run")
+
+
+def _is_no_place_for_models(folder: Path) -> bool:
+    """A whole disk's top, or a folder whose files are not on any disk: reading those may never end."""
+    real = folder.resolve()
+    if real == Path(real.anchor):
+        return True
+    return os.name != "nt" and any(real.is_relative_to(system) for system in _SYSTEM_FOLDERS)
 
 
 def _expanded(path: str) -> Path:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from runtime.errors import WorldFault
+from runtime.host.access import is_loopback
 from runtime.host.tls_door import DoorConfig, TlsDoor
 
 BACKLOG = 512
@@ -22,6 +23,8 @@ KEEP_ALIVE_S = 75
 MAX_CONNECTIONS = 384
 """Of one listener. Two listeners and the workers stay below 1,024 open files, which many systems allow a process;
 over that nobody could connect, the window included."""
+MAX_PER_ADDRESS = 96
+"""Of them, from one other machine: one that opens all it can must not shut the others out."""
 _SPARE_CONNECTIONS = 32
 """Accepted beyond it, to be told 503; further ones are closed at once."""
 REQUEST_WITHIN_S = 30.0
@@ -41,10 +44,17 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
+        if self.client is not None and not is_loopback(self.client[0]) and self._n_of_peer() > MAX_PER_ADDRESS:
+            transport.close()
+            return
         if len(self.connections) > (self.config.limit_concurrency or 0) + _SPARE_CONNECTIONS:
             transport.close()
             return
         self._check_later()
+
+    def _n_of_peer(self) -> int:
+        mine = self.client[0] if self.client is not None else ""
+        return sum(1 for other in self.connections if (getattr(other, "client", None) or ("",))[0] == mine)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:

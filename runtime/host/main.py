@@ -27,6 +27,7 @@ from runtime.host.api.ollama import OllamaRoutes
 from runtime.host.api.ollama_models import OllamaModelRoutes
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openapi import OpenApiRoutes
+from runtime.host.api.picture_fetch import PictureFetcher
 from runtime.host.api.responses import ResponsesRoutes
 from runtime.host.api_certificate import ApiCertificate
 from runtime.host.api_switch import ApiSwitch, with_overrides
@@ -108,8 +109,11 @@ class Host:
 
     def _build_apps(self) -> Listener:
         models = self._models
-        openai = OpenAiRoutes(models.desk, models.supervisor, models.library.installed)
-        anthropic = AnthropicRoutes(models.desk, models.supervisor, models.library.installed)
+        pictures = PictureFetcher(lambda: self._switch.options.fetch_pictures)
+        openai = OpenAiRoutes(
+            models.desk, models.supervisor, models.library.installed, lambda: self._settings.current.aliases, pictures
+        )
+        anthropic = AnthropicRoutes(models.desk, models.supervisor, models.library.installed, pictures)
         ollama = OllamaRoutes(models.desk, models.supervisor, self._settings, models.library.installed)
         ollama_models = OllamaModelRoutes(models.supervisor, models.library, models.hub_service, self._settings)
         native = NativeRoutes(models.desk, models.supervisor, self._settings.meant_by)
@@ -130,7 +134,7 @@ class Host:
         )
         shared = [
             *shared_routes(openai, anthropic, health, openapi),
-            *ResponsesRoutes(models.desk).routes(),
+            *ResponsesRoutes(models.desk, pictures).routes(),
             *anthropic.routes(),
             *ollama.routes(),
             *ollama_models.routes(),

@@ -1,5 +1,6 @@
 """The models part of the admin API on a host whose library, hub and downloads are fakes."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -324,3 +325,11 @@ def test_when_the_host_ends_then_downloads_are_told_to_stop(host: RunningHost) -
     post(host, "downloads", repo=REPO, file="fake-Q4_K_M")
     host.close()
     assert host.downloads.calls[-1] == "close"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the folders are named so on POSIX")
+@pytest.mark.parametrize("folder", ["/", "/proc", "/proc/self/fd", "/sys", "/dev"])
+def test_when_a_folder_of_the_system_is_added_then_it_is_refused(host: RunningHost, folder: str) -> None:
+    answer = post(host, "library/folders", path=folder)
+    assert answer.status_code == 400
+    assert "folder of the system" in answer.json()["message"]

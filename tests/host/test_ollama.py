@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import ollama
 import pytest
 
@@ -255,6 +254,8 @@ def test_when_copied_then_every_dialect_knows_the_new_name(host: RunningHost, cl
     assert host.public.post("/v1/chat/completions", json=body).status_code == 200
     assert host.public.post("/v1/messages", json={**body, "max_tokens": 5}).status_code == 200
     assert "gpt-of-old" in {model.model for model in client.list().models}
+    assert "gpt-of-old" in {model["id"] for model in host.public.get("/v1/models").json()["data"]}
+    assert host.public.get("/v1/models/gpt-of-old").json()["state"] == "ready"
     client.delete("gpt-of-old")
     assert "gpt-of-old" not in {model.model for model in client.list().models}
     with pytest.raises(ollama.ResponseError):
@@ -432,3 +433,16 @@ def test_when_the_client_leaves_then_the_worker_is_told(host: RunningHost) -> No
         return bool(model["engine"].get("active", 0) == 0)
 
     host.until(is_idle)
+
+
+def test_when_what_is_not_served_is_asked_then_the_client_shows_a_sentence(
+    host: RunningHost, client: ollama.Client
+) -> None:
+    for call in (lambda: client.create("mine", from_="fake"), lambda: client.push("mine")):
+        with pytest.raises(ollama.ResponseError, match="Deskside does not do") as told:
+            call()
+        assert told.value.status_code == 501
+    answer = host.public.post("/api/blobs/sha256:00", content=b"x")
+    assert answer.status_code == 501
+    assert "/api/pull" in answer.json()["error"]
+    assert host.public.head("/api/blobs/sha256:00").status_code == 404

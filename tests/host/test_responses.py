@@ -433,3 +433,33 @@ def test_when_a_field_is_wrong_then_the_answer_names_it(
 @pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b"\xff\xfe", b'{"input":' * 5000])
 def test_when_body_is_no_object_then_it_is_refused(host: RunningHost, content: bytes) -> None:
     assert host.public.post("/v1/responses", content=content).status_code == 400
+
+
+def test_when_the_input_of_an_answer_is_asked_for_then_the_clients_types_hold_it(client: openai.OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input="say 1", instructions="Be brief.")
+    second = client.responses.create(
+        model=MODEL,
+        previous_response_id=first.id,
+        input=[{"role": "user", "content": [{"type": "input_text", "text": "say 2"}]}],
+    )
+    items = list(client.responses.input_items.list(second.id, order="asc", limit=2))
+    told = [item.to_dict() for item in items]
+    assert [(row["role"], row["content"][0]["text"]) for row in told] == [  # type: ignore[index]
+        ("user", "say 1"),
+        ("assistant", "w0 "),
+        ("user", "say 2"),
+    ]
+    newest = client.responses.input_items.list(second.id, limit=1)
+    assert newest.data[0].to_dict() == told[-1]
+    assert newest.has_next_page()
+    for wrong in ({"limit": 0}, {"order": "up"}, {"after": "nothing"}):
+        with pytest.raises(openai.BadRequestError):
+            client.responses.input_items.list(second.id, extra_query=wrong)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_items.list("resp_unknown")
+
+
+def test_when_an_ended_answer_is_cancelled_then_it_is_refused_by_name(client: openai.OpenAI) -> None:
+    answer = client.responses.create(model=MODEL, input="say 1")
+    with pytest.raises(openai.BadRequestError, match="has ended"):
+        client.responses.cancel(answer.id)

@@ -26,6 +26,7 @@ from runtime.host.api.anthropic_answer import (
 )
 from runtime.host.api.anthropic_request import MessagesAsk, count_ask, messages_ask
 from runtime.host.api.http import COMMENT, EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.picture_fetch import PictureFetcher
 from runtime.host.caller import caller_of
 from runtime.host.desk import Desk, Ticket, ask_once
 from runtime.host.supervisor import Lease, Supervisor
@@ -65,9 +66,14 @@ class AnthropicRoutes:
     """The dialect's handlers."""
 
     def __init__(
-        self, desk: Desk, supervisor: Supervisor, installed: Callable[[], Awaitable[tuple[InstalledModel, ...]]]
+        self,
+        desk: Desk,
+        supervisor: Supervisor,
+        installed: Callable[[], Awaitable[tuple[InstalledModel, ...]]],
+        pictures: PictureFetcher,
     ) -> None:
         self._desk = desk
+        self._pictures = pictures
         self._supervisor = supervisor
         self._installed = installed
 
@@ -80,7 +86,7 @@ class AnthropicRoutes:
 
     async def messages(self, request: Request) -> Response:
         """POST /v1/messages."""
-        ask = messages_ask(decode_json(await read_body(request)))
+        ask = messages_ask(await self._pictures.filled(decode_json(await read_body(request))))
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(MESSAGES_ROUTE, caller_of(request), ask.model) as ticket:
@@ -94,7 +100,7 @@ class AnthropicRoutes:
 
     async def count_tokens(self, request: Request) -> Response:
         """POST /v1/messages/count_tokens."""
-        ask = count_ask(decode_json(await read_body(request)))
+        ask = count_ask(await self._pictures.filled(decode_json(await read_body(request))))
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(COUNT_ROUTE, caller_of(request), ask.model) as ticket:

@@ -17,6 +17,8 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 """A megatoken of text is about 4 MB; a frame to the worker holds 64 MiB."""
 
 BODY_SILENCE_S = 60.0
+BODY_WITHIN_S = 300.0
+"""A body of the largest size comes within it at 110 kB/s; one that trickles in holds a connection no longer."""
 KEEP_ALIVE_S = 10.0
 """An event stream that is silent for so long gets a comment, so that proxies and clients do not give up."""
 
@@ -58,9 +60,11 @@ async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> byte
         raise too_large
     parts: list[bytes] = []
     size_bytes = 0
+    began_at = time.monotonic()
     while True:
+        left_s = began_at + BODY_WITHIN_S - time.monotonic()
         try:
-            message = await asyncio.wait_for(request.receive(), BODY_SILENCE_S)
+            message = await asyncio.wait_for(request.receive(), max(0.0, min(BODY_SILENCE_S, left_s)))
         except TimeoutError:
             raise BadRequest("The request body stopped coming.", hint="Send it whole.") from None
         if message["type"] == "http.disconnect":

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Send
 
-from runtime.errors import BadRequest, HubFault, ModelNotFound, RuntimeFault, from_failure
+from runtime.errors import BadRequest, HubFault, ModelNotFound, NotSupported, RuntimeFault, from_failure
 from runtime.host.api.body import typed, without_nulls
 from runtime.host.api.http import KEEP_ALIVE_S, EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.model_words import MetaJson, ModelShelf
@@ -131,6 +131,19 @@ class OllamaCopyBody(msgspec.Struct, frozen=True):
     destination: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
+_NOT_SERVED = {
+    "create": (
+        "Making a model of a Modelfile",
+        "Give a model a further name with /api/copy, and send `system` and `options` with each request.",
+    ),
+    "push": ("Pushing sends a model to Ollama's registry", "Upload the file to the hub instead."),
+    "blobs": (
+        "Sending a file for /api/create",
+        "Put the GGUF file into the models folder, or fetch it with /api/pull and hf.co/owner/repo.",
+    ),
+}
+
+
 class OllamaStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a pull."""
 
@@ -163,6 +176,10 @@ class OllamaModelRoutes:
             Route("/api/pull", self.pull, methods=["POST"]),
             Route("/api/copy", self.copy, methods=["POST"]),
             Route("/api/delete", self.delete, methods=["DELETE"]),
+            Route("/api/create", self.not_served, methods=["POST"]),
+            Route("/api/push", self.not_served, methods=["POST"]),
+            Route("/api/blobs/{digest}", self.blob, methods=["HEAD"]),
+            Route("/api/blobs/{digest}", self.not_served, methods=["POST"]),
         ]
 
     async def greeting(self, _request: Request) -> Response:
@@ -252,6 +269,18 @@ class OllamaModelRoutes:
                 return model
         known = ", ".join(model.id for model in models[:8]) or "none yet"
         raise ModelNotFound(f"model {name!r} not found.", hint=f"Installed: {known}.", model=name, param="model")
+
+    # --- what is not served ---------------------------------------------------------------------------------
+
+    async def not_served(self, request: Request) -> Response:
+        """POST /api/create and /api/push, /api/blobs: named, since Ollama's programs show the sentence."""
+        what, hint = _NOT_SERVED[request.url.path.split("/")[2]]
+        raise NotSupported(f"{what}, which Deskside does not do.", hint=hint)
+
+    async def blob(self, request: Request) -> Response:
+        """HEAD /api/blobs/{digest}: whether a file was sent before; never."""
+        del request
+        return Response(status_code=404)
 
     # --- pull ---------------------------------------------------------------------------------------------
 

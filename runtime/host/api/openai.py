@@ -1,7 +1,7 @@
 """OpenAI's routes: models, chat completions, completions, embeddings."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -32,6 +32,7 @@ from runtime.host.api.openai_answer import (
     usage_shape,
 )
 from runtime.host.api.openai_request import ChatAsk, CompletionAsk, chat_ask, completion_ask, embedding_ask
+from runtime.host.api.picture_fetch import PictureFetcher
 from runtime.host.api.vectors import check_dimensions, vector, vector_base64
 from runtime.host.caller import caller_of
 from runtime.host.desk import Desk, Ticket, ask_once
@@ -89,9 +90,17 @@ class OpenAiRoutes:
     """The dialect's handlers."""
 
     def __init__(
-        self, desk: Desk, supervisor: Supervisor, installed: Callable[[], Awaitable[tuple[InstalledModel, ...]]]
+        self,
+        desk: Desk,
+        supervisor: Supervisor,
+        installed: Callable[[], Awaitable[tuple[InstalledModel, ...]]],
+        aliases: Callable[[], Mapping[str, str]],
+        pictures: PictureFetcher,
     ) -> None:
+        """`aliases` are further names of models, with the ids they stand for."""
         self._desk = desk
+        self._aliases = aliases
+        self._pictures = pictures
         self._supervisor = supervisor
         self._installed = installed
 
@@ -134,13 +143,19 @@ class OpenAiRoutes:
                     size_bytes=model.size_bytes,
                 )
             )
-        return tuple(sorted(cards, key=lambda card: card.id not in slots))
+        by_id = {card.id: card for card in cards}
+        cards += [
+            msgspec.structs.replace(by_id[meant], id=alias)
+            for alias, meant in self._aliases().items()
+            if meant in by_id and alias not in by_id
+        ]
+        return tuple(sorted(cards, key=lambda card: card.state == "not_loaded"))
 
     # --- text ---------------------------------------------------------------------------------------------
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        ask = chat_ask(decode_json(await read_body(request)))
+        ask = chat_ask(await self._pictures.filled(decode_json(await read_body(request))))
 
         async def build(lease: Lease, ticket: Ticket) -> list[Generate]:
             check_media(lease, ask.messages)

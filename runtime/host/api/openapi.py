@@ -20,6 +20,7 @@ from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operati
 from runtime.host.api.operations_dialects import NATIVE_OPERATIONS, OLLAMA_OPERATIONS
 from runtime.host.api.operations_tools import TOOLS_OPERATIONS
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer
+from runtime.host.api.responses_input import InputPage
 from runtime.host.api.responses_request import ResponsesBody
 from runtime.messages.api import (
     ApiKeyInfo,
@@ -75,6 +76,7 @@ OPERATIONS = (
     Operation("post", "/v1/responses/input_tokens", "Tokens of what would be asked.", ResponsesBody, InputTokens),
     Operation("get", "/v1/responses/{response_id}", "An answer that is kept.", answer=ResponseAnswer),
     Operation("delete", "/v1/responses/{response_id}", "Forget an answer.", answer=Deleted),
+    Operation("get", "/v1/responses/{response_id}/input_items", "What an answer was made from.", answer=InputPage),
     Operation(
         "post",
         "/v1/messages",

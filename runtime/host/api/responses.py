@@ -11,7 +11,9 @@ from runtime.errors import BadRequest, ResponseNotFound, RuntimeFault
 from runtime.host.admission import Ask
 from runtime.host.api.answering import BuildAsks, check_media, said
 from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.picture_fetch import PictureFetcher
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer, ResponseMaker
+from runtime.host.api.responses_input import input_items, items_page
 from runtime.host.api.responses_items import Turns
 from runtime.host.api.responses_request import ResponsesAsk, count_input_ask, responses_ask
 from runtime.host.api.responses_store import ResponseStore, Stored
@@ -27,8 +29,9 @@ COUNT_ROUTE = "/v1/responses/input_tokens"
 class ResponsesRoutes:
     """The API's handlers."""
 
-    def __init__(self, desk: Desk, store: ResponseStore | None = None) -> None:
+    def __init__(self, desk: Desk, pictures: PictureFetcher, store: ResponseStore | None = None) -> None:
         self._desk = desk
+        self._pictures = pictures
         self._store = store if store is not None else ResponseStore()
 
     def routes(self) -> list[Route]:
@@ -37,11 +40,13 @@ class ResponsesRoutes:
             Route(RESPONSES_ROUTE, self.create, methods=["POST"]),
             Route(COUNT_ROUTE, self.count, methods=["POST"]),
             Route("/v1/responses/{response_id}", self.kept, methods=["GET", "DELETE"]),
+            Route("/v1/responses/{response_id}/input_items", self.input_items, methods=["GET"]),
+            Route("/v1/responses/{response_id}/cancel", self.cancel, methods=["POST"]),
         ]
 
     async def create(self, request: Request) -> Response:
         """POST /v1/responses."""
-        ask = responses_ask(decode_json(await read_body(request)), self._store)
+        ask = responses_ask(await self._pictures.filled(decode_json(await read_body(request))), self._store)
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(RESPONSES_ROUTE, caller_of(request), ask.body.model) as ticket:
@@ -72,21 +77,38 @@ class ResponsesRoutes:
 
     async def kept(self, request: Request) -> Response:
         """GET and DELETE /v1/responses/{id}."""
-        response_id = request.path_params["response_id"]
+        found = self._found(request.path_params["response_id"])
         if request.method == "DELETE":
-            is_there = self._store.remove(response_id)
-        else:
-            if request.query_params.get("stream", "false") != "false":
-                raise BadRequest("An answer that has ended is not streamed.", hint="Leave it out.", param="stream")
-            found = self._store.get(response_id)
-            if found is not None:
-                return Response(found.encoded, media_type="application/json")
-            is_there = False
-        if not is_there:
+            self._store.remove(found.response_id)
+            return json_answer(Deleted(found.response_id, "response", deleted=True))
+        if request.query_params.get("stream", "false") != "false":
+            raise BadRequest("An answer that has ended is not streamed.", hint="Leave it out.", param="stream")
+        return Response(found.encoded, media_type="application/json")
+
+    async def input_items(self, request: Request) -> Response:
+        """GET /v1/responses/{id}/input_items: what came before the answer, the newest first unless `order=asc`."""
+        stored = self._found(request.path_params["response_id"])
+        rows = stored.messages[: len(stored.messages) - stored.n_answer]
+        items = input_items(stored.response_id, rows)
+        return json_answer(items_page(items, request.query_params))
+
+    async def cancel(self, request: Request) -> Response:
+        """POST /v1/responses/{id}/cancel: of answers in the background, of which there are none here."""
+        response_id = request.path_params["response_id"]
+        self._found(response_id)
+        raise BadRequest(
+            f"The response {response_id!r} has ended, so it cannot be cancelled.",
+            hint="Close the connection of an answer that runs.",
+            param="response_id",
+        )
+
+    def _found(self, response_id: str) -> Stored:
+        found = self._store.get(response_id)
+        if found is None:
             raise ResponseNotFound(
                 f"The response {response_id!r} is not kept (any more).", hint="Ask for it anew.", param="response_id"
             )
-        return json_answer(Deleted(response_id, "response", deleted=True))
+        return found
 
     # --- answering ----------------------------------------------------------------------------------------
 
@@ -135,7 +157,8 @@ class ResponsesRoutes:
             for item in answer.output:
                 turns.item(item)
             encoded = json_answer(answer).body
-            self._store.put(Stored(answer.id, bytes(encoded), answer.output, (*ask.history, *turns.rows)))
+            whole = (*ask.history, *turns.rows)
+            self._store.put(Stored(answer.id, bytes(encoded), answer.output, whole, len(turns.rows)))
         return answer
 
 

@@ -26,6 +26,8 @@ class Stored:
     encoded: bytes
     output: tuple[OutputItem, ...]
     messages: tuple[Message, ...]
+    n_answer: int = 0
+    """How many of the messages, the last ones, are the answer."""
 
     def own_bytes(self) -> int:
         """About what it takes beside the messages."""
