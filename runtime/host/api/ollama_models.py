@@ -178,8 +178,7 @@ class OllamaModelRoutes:
             Route("/api/delete", self.delete, methods=["DELETE"]),
             Route("/api/create", self.not_served, methods=["POST"]),
             Route("/api/push", self.not_served, methods=["POST"]),
-            Route("/api/blobs/{digest}", self.blob, methods=["HEAD"]),
-            Route("/api/blobs/{digest}", self.not_served, methods=["POST"]),
+            Route("/api/blobs/{digest}", self.not_served, methods=["HEAD", "POST"]),
         ]
 
     async def greeting(self, _request: Request) -> Response:
@@ -274,13 +273,10 @@ class OllamaModelRoutes:
 
     async def not_served(self, request: Request) -> Response:
         """POST /api/create and /api/push, /api/blobs: named, since Ollama's programs show the sentence."""
+        if request.method == "HEAD":  # was the file sent before? Never
+            return Response(status_code=404)
         what, hint = _NOT_SERVED[request.url.path.split("/")[2]]
         raise NotSupported(f"{what}, which Deskside does not do.", hint=hint)
-
-    async def blob(self, request: Request) -> Response:
-        """HEAD /api/blobs/{digest}: whether a file was sent before; never."""
-        del request
-        return Response(status_code=404)
 
     # --- pull ---------------------------------------------------------------------------------------------
 

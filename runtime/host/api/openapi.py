@@ -76,6 +76,7 @@ OPERATIONS = (
     Operation("post", "/v1/responses/input_tokens", "Tokens of what would be asked.", ResponsesBody, InputTokens),
     Operation("get", "/v1/responses/{response_id}", "An answer that is kept.", answer=ResponseAnswer),
     Operation("delete", "/v1/responses/{response_id}", "Forget an answer.", answer=Deleted),
+    Operation("post", "/v1/responses/{response_id}/cancel", "Refused: answers run in no background.", status=400),
     Operation("get", "/v1/responses/{response_id}/input_items", "What an answer was made from.", answer=InputPage),
     Operation(
         "post",

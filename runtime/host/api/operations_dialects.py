@@ -23,6 +23,7 @@ from runtime.host.api.ollama_answer import (
     OllamaChatAnswer,
     OllamaEmbedAnswer,
     OllamaEmbeddingsAnswer,
+    OllamaError,
     OllamaTextAnswer,
 )
 from runtime.host.api.ollama_models import (
@@ -73,6 +74,10 @@ OLLAMA_OPERATIONS = (
         OllamaTextAnswer,
         streams=NDJSON,
     ),
+    Operation("post", "/api/create", "Not served: 501 with a sentence.", OllamaNameBody, OllamaError, 501),
+    Operation("post", "/api/push", "Not served: 501 with a sentence.", OllamaNameBody, OllamaError, 501),
+    Operation("post", "/api/blobs/{digest}", "Not served: 501 with a sentence.", answer=OllamaError, status=501),
+    Operation("head", "/api/blobs/{digest}", "Whether a file was sent before: 404, never.", status=404),
     Operation("post", "/api/embed", "Vectors of texts.", OllamaEmbedBody, OllamaEmbedAnswer),
     Operation("post", "/api/embeddings", "The vector of one text.", OllamaEmbeddingsBody, OllamaEmbeddingsAnswer),
 )
