@@ -9,6 +9,7 @@ from runtime.host.api import (
     anthropic,
     app,
     native,
+    native_adapters,
     ollama,
     ollama_models,
     responses,
@@ -16,7 +17,18 @@ from runtime.host.api import (
 from runtime.host.api.openapi import OPERATIONS, build_document
 from tests.host.conftest import RunningHost
 
-MODULES = (app, admin_library, admin_models, admin_tools, anthropic, native, ollama, ollama_models, responses)
+MODULES = (
+    app,
+    admin_library,
+    admin_models,
+    admin_tools,
+    anthropic,
+    native,
+    native_adapters,
+    ollama,
+    ollama_models,
+    responses,
+)
 
 
 def test_when_read_then_every_reference_resolves() -> None:

@@ -42,9 +42,12 @@ class AdapterRoutes:
     def routes(self) -> list[Route]:
         """Their addresses."""
         return [
-            Route("/lora-adapters", self.tell, methods=["GET"]),
-            Route("/lora-adapters", self.change, methods=["POST"]),
+            Route("/lora-adapters", self.adapters, methods=["GET", "POST"]),
         ]
+
+    async def adapters(self, request: Request) -> Response:
+        """GET and POST /lora-adapters."""
+        return await (self.change if request.method == "POST" else self.tell)(request)
 
     async def tell(self, request: Request) -> Response:
         """GET /lora-adapters."""
