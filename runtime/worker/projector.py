@@ -248,6 +248,7 @@ def _sizes(log: LlamaLog, device: str, names: dict[str, str]) -> dict[str, int]:
         if weights := _WEIGHTS.search(line):
             found[device] = found.get(device, 0.0) + float(weights[1])
         elif buffer := _BUFFER.search(line):
-            name = names.get(buffer[1], CPU)
+            # A buffer is named after its device: by llama.cpp, or for a node with its address as we do.
+            name = names.get(buffer[1]) or (buffer[1] if buffer[1] in names.values() else CPU)
             found[name] = found.get(name, 0.0) + float(buffer[2])
     return {name: int(size * _MIB) for name, size in found.items()}

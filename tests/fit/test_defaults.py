@@ -213,3 +213,16 @@ def test_when_layers_differ_then_each_is_counted_by_its_kind() -> None:
 def test_when_a_load_is_sent_to_a_worker_then_it_comes_back_the_same() -> None:
     chosen = resolved(LoadOptions(), layers=7)
     assert msgspec.json.decode(msgspec.json.encode(chosen), type=ResolvedLoad) == chosen
+
+
+def test_when_a_picture_must_be_read_at_once_then_the_micro_batch_holds_it_unless_the_person_chose_one() -> None:
+    free = 64 * 10**9
+    plain = resolve(shape(), LoadOptions(n_ctx=8192), n_cores=4, free_bytes=free)
+    seeing = resolve(shape(), LoadOptions(n_ctx=8192), n_cores=4, free_bytes=free, least_n_ubatch=280)
+    assert plain.n_ubatch == LEAST_N_UBATCH
+    assert seeing.n_ubatch >= 280
+    assert seeing.n_batch >= seeing.n_ubatch
+    fixed = resolve(shape(), LoadOptions(n_ctx=8192, n_ubatch=64), n_cores=4, free_bytes=free, least_n_ubatch=280)
+    assert fixed.n_ubatch == 64
+    larger = resolve(shape(), LoadOptions(flash_attn="on"), n_cores=4, free_bytes=free, least_n_ubatch=1000)
+    assert larger.n_ubatch == 1000

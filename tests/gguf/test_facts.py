@@ -62,6 +62,26 @@ def test_projector_when_read_then_says_what_it_takes() -> None:
     assert facts.projector == ProjectorFacts(True, True, "qwen2.5o", 2048, 560)
 
 
+@pytest.mark.parametrize(
+    ("kind", "scale", "rows"), [("gemma3", None, 256), ("gemma3", 2, 1024), ("gemma4v", None, 280), ("mlp", None, 0)]
+)
+def test_projector_whose_rows_see_each_other_when_read_then_says_how_many_there_are(
+    kind: str, scale: int | None, rows: int
+) -> None:
+    metadata: dict[str, MetaValue] = {
+        "general.architecture": "clip",
+        "clip.has_vision_encoder": True,
+        "clip.projector_type": kind,
+        "clip.vision.image_size": 896,
+        "clip.vision.patch_size": 14,
+    }
+    if scale is not None:
+        metadata["clip.vision.projector.scale_factor"] = scale
+    facts = facts_of(header_of(metadata), "mmproj.gguf")
+    assert facts.projector is not None
+    assert facts.projector.whole_rows == rows
+
+
 def test_old_projector_that_tells_nothing_when_read_then_is_for_pictures() -> None:
     facts = facts_of(header_of({"general.architecture": "clip"}), "mmproj.gguf")
     assert facts.projector is not None

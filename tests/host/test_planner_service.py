@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runtime.errors import (
@@ -14,6 +15,7 @@ from runtime.errors import (
     ModelLoadFailed,
     ModelNotFound,
     NotGguf,
+    StorageFault,
     UnknownArchitecture,
 )
 from runtime.fit.inputs import PlanInputs
@@ -30,6 +32,7 @@ from runtime.messages.load import ComputeDevice, DeviceMemory
 from runtime.options import LoadOptions, ModelsOptions
 from runtime.probe.report import DryRun, EngineReport
 from tests.fakes.tiny_gguf import write_transformer
+from tests.fakes.tiny_vision import write_projector
 
 CPU = ComputeDevice("CPU", "a processor", "cpu", 64_000, 32_000)
 CARD = ComputeDevice("CUDA0", "a card", "gpu", 16_000, 12_000)
@@ -195,6 +198,24 @@ def test_when_a_draft_is_named_then_it_is_measured_too(tmp_path: Path) -> None:
         plan = await rig.service.plan(request)
         assert plan.options.draft_model == "two"
         assert {Path(asked.path).stem for asked in rig.probe.asked} == {"one", "two"}
+
+    run(tmp_path, work)
+
+
+def test_when_a_projector_lies_with_the_model_then_it_is_planned_unless_another_or_none_is_chosen(
+    tmp_path: Path,
+) -> None:
+    own = write_projector(tmp_path / "mmproj-own.gguf", "llava")
+    other = write_projector(tmp_path / "mmproj-other.gguf", "gemma3")
+
+    async def work(rig: Rig) -> None:
+        rig.models["one"] = msgspec.structs.replace(rig.models["one"], projector=str(own))
+        await rig.service.plan(ask(n_ctx=512))
+        await rig.service.plan(ask(n_ctx=512, projector=str(other)))
+        await rig.service.plan(ask(n_ctx=512, projector="none"))
+        assert [request.projector for request in rig.probe.asked[-3:]] == [str(own), str(other), ""]
+        with pytest.raises(StorageFault, match="gone"):
+            await rig.service.plan(ask(n_ctx=512, projector=str(tmp_path / "gone.gguf")))
 
     run(tmp_path, work)
 
