@@ -6,7 +6,7 @@
 import subprocess
 import sys
 
-PARTS = ("engine", "speculation", "window", "library", "plan", "speed", "server", "soak")
+PARTS = ("engine", "reading", "speculation", "window", "library", "plan", "speed", "server", "soak")
 
 
 def main() -> int:
