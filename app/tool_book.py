@@ -97,6 +97,8 @@ class ToolBook(QObject):
             shape,
             tools=tuple(Tool(one.tool.call_name, one.tool.description, one.tool.parameters) for one in found),
             tool_choice="required" if must_call else "auto",
+            # One: a small model that must call would call until it is cut off.
+            parallel_tool_calls=shape.parallel_tool_calls and not must_call,
         )
 
     def find(self, call_name: str, servers: Iterable[str] | None = None) -> Found | None:

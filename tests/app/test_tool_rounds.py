@@ -290,6 +290,7 @@ def test_when_tools_are_off_or_must_be_called_then_the_request_says_so(
     first, second = fake_host.chats
     assert [tool.name for tool in first.shape.tools] == ["files__read_file"]
     assert (first.shape.tool_choice, second.shape.tool_choice) == ("required", "auto")
+    assert (first.shape.parallel_tool_calls, second.shape.parallel_tool_calls) == (False, True)
     desk.session.tools.set_setup(ToolSetup())
     ask("without")
     assert fake_host.chats[-1].shape.tools == ()

@@ -42,15 +42,16 @@ def test_when_the_model_must_call_a_tool_then_the_person_is_asked_the_tool_runs_
     session = context.session
     ToolsLink(context.link, window).add(stdio_config("every"))
     qtbot.waitUntil(lambda: bool(context.tools.servers and context.tools.servers[0].tools), timeout=PATIENCE_MS)
-    others = tuple(("every", tool.name) for tool in context.tools.servers[0].tools if tool.name != "echo")
+    others = tuple(("every", tool.name) for tool in context.tools.servers[0].tools if tool.name != "add")
     session.tools.set_setup(ToolSetup(servers=("every",), off=others, must_call=True))
-    session.setup.set_options(GenerateOptions(max_tokens=48, sampling=SamplingOptions(temperature=0.0)))
-    window.chat.send("Use the tool to say hello.")
-    qtbot.waitUntil(lambda: len(session.messages()) == 3, timeout=PATIENCE_MS)
+    session.setup.set_options(GenerateOptions(max_tokens=200, sampling=SamplingOptions(temperature=0.0)))
+    window.chat.send("What is 17 plus 25?")
+    qtbot.waitUntil(lambda: len(session.messages()) == 3 or not session.is_busy, timeout=PATIENCE_MS)
+    assert [one.role for one in session.messages()] == ["user", "assistant", "tool"], session.messages()
     card_of = session.messages()[2]
     assert card_of.state == "queued"
     assert card_of.call is not None
-    assert card_of.call.name == "every__echo"
+    assert card_of.call.name == "every__add"
     turn = next(turn for turn in window.chat.transcript.turns if turn.view.id == card_of.id)
     qtbot.waitUntil(lambda: turn.parts is not None and turn.parts.tool is not None, timeout=PATIENCE_MS)
     assert turn.parts is not None
