@@ -63,4 +63,5 @@ def test_when_asked_over_http_then_engine_and_devices_are_told(host: RunningHost
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'deskside_model_ready{model="fake"} 1' in answer.text
     assert 'deskside_decode_share{model="fake"}' in answer.text
+    assert 'deskside_draft_tokens_accepted{model="fake"} 0' in answer.text
     assert 'deskside_gpu_power_watts{gpu="0",name="Fake GPU"} 120.5' in answer.text

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.errors import StorageFault
 from runtime.gguf.architecture import ModelShape
@@ -119,6 +120,12 @@ def test_when_few_tokens_stand_behind_a_speed_then_it_is_not_trusted(
 ) -> None:
     timings = trusted(Answer(usage, GOOD.timings))
     assert (timings.generation_tps, timings.prompt_tps) == (generation, prompt)
+
+
+def test_when_guesses_made_an_answer_faster_then_its_speed_teaches_nothing() -> None:
+    usage = Usage(MIN_PROMPT_TOKENS, 0, MIN_GENERATED_TOKENS)
+    timings = trusted(Answer(usage, replace(GOOD.timings, draft_tokens=4, draft_accepted=3)))
+    assert (timings.generation_tps, timings.prompt_tps) == (0.0, GOOD.timings.prompt_tps)
 
 
 def test_when_nothing_can_be_learnt_then_nothing_is_kept(tmp_path: Path) -> None:
