@@ -1,6 +1,6 @@
 """How much of the model's context the open conversation takes, with and without the draft."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -10,8 +10,10 @@ from app.media import Media
 from app.opened import Opened
 from app.presets import Presets
 from app.request import hashes_of, turns_of
+from app.store.records import Attachment
 from runtime.errors import Failure
 from runtime.messages.api import CountAnswer
+from runtime.messages.shared import Message
 
 COUNT_MS = 300
 """Pause after typing before tokens are counted."""
@@ -36,6 +38,7 @@ class ContextCount(QObject):
         self._media = media
         self._opened: Opened | None = None
         self._used = 0
+        self._media_tokens: tuple[object, int] = (None, 0)  # of the pictures last counted
         self._limit = 0
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -101,29 +104,55 @@ class ContextCount(QObject):
         if opened is not self._opened or model is None or self._answering.opened(opened.id) is not None:
             return
         draft, files = opened.draft, opened.draft_attachments
-        messages = turns_of(
-            opened.system_prompt(opened.preset(self._presets)),
-            opened.transcript.path(),
-            data,
-            model.facts,
-            draft=draft,
-            draft_attachments=files,
-        ).messages
+        path = opened.transcript.path()
+        preset = opened.preset(self._presets)
+
+        def turns(known: Mapping[str, bytes]) -> tuple[Message, ...]:
+            prompt = opened.system_prompt(preset)
+            return turns_of(prompt, path, known, model.facts, draft=draft, draft_attachments=files).messages
+
+        def tell(answer: CountAnswer, more: int = 0) -> None:
+            if opened is not self._opened or (draft, files) != (opened.draft, opened.draft_attachments):
+                return
+            self._limit = answer.n_ctx
+            self.draft_counted.emit(answer.n_tokens + more, answer.n_ctx)
+            if not draft.strip() and not files and self._answering.opened(opened.id) is None:
+                self.note(answer.n_tokens + more)
+
+        def count(messages: tuple[Message, ...], then: Callable[[CountAnswer], None]) -> None:
+            self._link.count_tokens(model.id, messages, then, shape=opened.shape(preset), failed=_ignore)
+
+        messages = turns(data)
         if not messages:
             self.note(0)
             self.draft_counted.emit(0, self._limit)
             return
+        if not any(message.parts for message in messages):
+            count(messages, tell)
+            return
+        # Pictures are megabytes: they are counted once, and while a person types only what is beside them is.
+        senses = tuple(one.sha256 for node in path for one in node.attachments if one.kind != "text")
+        key = (model.id, self._limit, senses, tuple(one.sha256 for one in files if one.kind != "text"))
+        beside = turns(_texts_only(data, [*(one for node in path for one in node.attachments), *files]))
+        known_key, more = self._media_tokens
+        if known_key == key:
+            count(beside, lambda answer: tell(answer, more))
+            return
 
-        def counted(answer: CountAnswer) -> None:
-            if opened is not self._opened or (draft, files) != (opened.draft, opened.draft_attachments):
-                return
-            self._limit = answer.n_ctx
-            self.draft_counted.emit(answer.n_tokens, answer.n_ctx)
-            if not draft.strip() and not files and self._answering.opened(opened.id) is None:
-                self.note(answer.n_tokens)
+        def counted_whole(whole: CountAnswer) -> None:
+            tell(whole)
+            count(beside, lambda plain: self._remember_media(key, whole.n_tokens - plain.n_tokens))
 
-        shape = opened.shape(opened.preset(self._presets))
-        self._link.count_tokens(model.id, messages, counted, shape=shape, failed=_ignore)
+        count(messages, counted_whole)
+
+    def _remember_media(self, key: object, n_tokens: int) -> None:
+        self._media_tokens = (key, n_tokens)
+
+
+def _texts_only(data: Mapping[str, bytes], files: Iterable[Attachment]) -> dict[str, bytes]:
+    """The bytes of text files; pictures and sounds are then only named."""
+    wanted = {one.sha256 for one in files if one.kind == "text"}
+    return {sha256: raw for sha256, raw in data.items() if sha256 in wanted}
 
 
 def _ignore(_: Failure) -> None:

@@ -21,8 +21,8 @@ MAX_ATTACHMENT_BYTES = 16 * 1024 * 1024
 MAX_ATTACHMENTS = 16
 """Files of one message."""
 
-MAX_MESSAGE_BYTES = 20 * 1024 * 1024
-"""All files of one message; in base64 they must fit the host's 32 MiB for a request."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""All files of one message; in base64 they fit the host's 32 MiB for a request."""
 
 BUSY_STATES: frozenset[MessageState] = frozenset({"queued", "reading", "generating"})
 

@@ -251,3 +251,19 @@ def test_when_text_is_pasted_then_it_is_text(seeing_window: MainWindow, context:
     seeing_window.chat.composer.field.insertFromMimeData(source)
     assert seeing_window.chat.composer.text == "hello"
     assert context.session.draft.files == ()
+
+
+def test_when_a_person_types_beside_a_picture_then_the_picture_is_counted_once(
+    qtbot: QtBot, seeing_window: MainWindow, context: AppContext, fake_host: FakeHost
+) -> None:
+    def with_pictures() -> list[bool]:
+        return [any(message.parts for message in count.messages) for count in fake_host.counts]
+
+    paste(seeing_window, picture())
+    qtbot.waitUntil(lambda: with_pictures()[-2:] == [True, False], timeout=WAIT_MS)
+    told: list[int] = []
+    context.session.draft_counted.connect(lambda used, _limit: told.append(used))
+    QTest.keyClicks(seeing_window.chat.composer.field, "What is it?")
+    qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
+    assert with_pictures().count(True) == 1
+    assert seeing_window.chat.composer._count.text()
