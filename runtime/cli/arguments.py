@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from runtime import __version__
-from runtime.cli import model_arguments, tool_arguments
+from runtime.cli import key_arguments, model_arguments, tool_arguments
 from runtime.cli.exit_codes import DESCRIPTION as EXIT_CODES
 from runtime.cli.values import (
     adapter,
@@ -116,6 +116,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     model_arguments.add_node(
         _command(commands, "node", "lend this machine's memory to another Deskside", model_arguments.NODE_EPILOG)
+    )
+    key_arguments.add_keys(
+        _command(commands, "keys", "API keys of other programs, and what each may take", key_arguments.KEYS_EPILOG),
+        _add_shared,
     )
     tool_arguments.add_tools(
         _command(commands, "tools", "tool servers (MCP) that models may use", tool_arguments.TOOLS_EPILOG), _add_shared

@@ -24,6 +24,7 @@ _COMMANDS = {
     "fit": "runtime.cli.fit",
     "node": "runtime.cli.node",
     "tools": "runtime.cli.tools",
+    "keys": "runtime.cli.keys",
     "hardware": "runtime.cli.hardware",
     "doctor": "runtime.cli.doctor",
 }

@@ -136,6 +136,10 @@ class HostClient(ModelsClient, ToolsClient):
         """Start, stop or move the public API; `problem` says why it is not on."""
         return await self._ask("PUT", "/admin/api", ApiState, options)
 
+    async def keys(self) -> tuple[ApiKeyInfo, ...]:
+        """The API keys, and how they were used."""
+        return (await self.api()).keys
+
     async def add_key(self, name: str, limits: KeyLimits | None = None) -> NewKeyAnswer:
         """Make an API key; it is told this once."""
         return await self._ask("POST", "/admin/keys", NewKeyAnswer, NewKey(name, limits or KeyLimits()))

@@ -1,0 +1,157 @@
+"""`deskside keys`: list, make, limit and remove API keys.
+
+A host that runs on the data folder is asked; without one the settings are changed directly.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import json
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+
+from runtime.cli import exit_codes
+from runtime.cli.host_file import running_host
+from runtime.cli.terminal import Terminal, neutralise, table
+from runtime.errors import BadRequest
+from runtime.messages.api import ApiKeyInfo, NewKey, NewKeyAnswer
+from runtime.options import KeyLimits
+from runtime.paths import DataFolder
+from runtime.units import format_count
+
+_HEAD = ("NAME", "MADE", "LAST USED", "REQUESTS", "TOKENS", "LIMITS")
+
+
+class _Keys(Protocol):
+    """What the actions need, of a host or without one."""
+
+    async def keys(self) -> tuple[ApiKeyInfo, ...]: ...
+
+    async def add_key(self, name: str, limits: KeyLimits) -> NewKeyAnswer: ...
+
+    async def limit_key(self, name: str, limits: KeyLimits) -> ApiKeyInfo: ...
+
+    async def delete_key(self, name: str) -> None: ...
+
+
+def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
+    """Do the action.
+
+    Raises:
+        RuntimeFault: what it could not do.
+    """
+    return asyncio.run(_run(parsed, data, terminal))
+
+
+async def _run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
+    async with _keys(data) as keys:
+        match parsed.action:
+            case "add":
+                wanted = _new_key(parsed)
+                made = await keys.add_key(wanted.name, wanted.limits)
+                if parsed.json:
+                    terminal.line(json.dumps(msgspec.to_builtins(made)))
+                else:
+                    terminal.say(f"This is the key {neutralise(made.name)}. It is shown this once:")
+                    terminal.line(made.key)
+            case "limit":
+                info = await keys.limit_key(parsed.name, _limits(parsed))
+                terminal.line(f"{neutralise(info.name)}: {_limits_text(info.limits)}.")
+            case "remove":
+                await keys.delete_key(parsed.name)
+                terminal.line(f"Removed {neutralise(parsed.name)}.")
+            case _:
+                _list(await keys.keys(), terminal, as_json=parsed.json)
+    return exit_codes.OK
+
+
+def _limits(parsed: argparse.Namespace) -> KeyLimits:
+    given = {field: getattr(parsed, field) for field in KeyLimits.__struct_fields__}
+    try:
+        return msgspec.convert(given, KeyLimits)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"These limits cannot be set: {error}.") from None
+
+
+def _new_key(parsed: argparse.Namespace) -> NewKey:
+    try:
+        return msgspec.convert({"name": parsed.name, "limits": _limits(parsed)}, NewKey)
+    except msgspec.ValidationError:
+        raise BadRequest(
+            f"{parsed.name!r} cannot be the name of a key.",
+            hint="Use 1 to 64 letters, digits, spaces, dots and hyphens.",
+        ) from None
+
+
+def _list(keys: tuple[ApiKeyInfo, ...], terminal: Terminal, *, as_json: bool) -> None:
+    if as_json:
+        terminal.line(json.dumps(msgspec.to_builtins(keys), indent=2))
+        return
+    if not keys:
+        terminal.line("No key yet: programs on this machine need none. `deskside keys add NAME` makes one.")
+        return
+    head, *lines = table([_HEAD, *map(_row, keys)], right=frozenset({3, 4}))
+    terminal.line(head, "bold")
+    for line in lines:
+        terminal.line(line)
+
+
+def _row(info: ApiKeyInfo) -> tuple[str, ...]:
+    return (
+        neutralise(info.name),
+        _day(info.created_s),
+        _day(info.used_s) if info.used_s else "never",
+        str(info.n_requests),
+        format_count(info.n_tokens),
+        _limits_text(info.limits),
+    )
+
+
+def _limits_text(limits: KeyLimits) -> str:
+    said = [
+        f"{limits.requests_per_minute} a minute" if limits.requests_per_minute else "",
+        f"{limits.max_concurrent} at once" if limits.max_concurrent else "",
+        f"{format_count(limits.tokens_per_day)} tokens a day" if limits.tokens_per_day else "",
+    ]
+    return ", ".join(filter(None, said)) or "no limits"
+
+
+def _day(at_s: float) -> str:
+    return datetime.datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+@contextlib.asynccontextmanager
+async def _keys(data: DataFolder) -> AsyncIterator[_Keys]:
+    host = running_host(data)
+    if host is not None:
+        from runtime.client.host_client import HostClient
+
+        async with HostClient(host.address, host.token) as client:
+            yield client
+        return
+    yield _Offline(data)
+
+
+class _Offline:
+    """The settings without a host."""
+
+    def __init__(self, data: DataFolder) -> None:
+        from runtime.host.key_book import KeyBook
+        from runtime.host.settings import SettingsFile
+
+        self._book = KeyBook(SettingsFile(data.settings_file), data.key_use_file, None)
+
+    async def keys(self) -> tuple[ApiKeyInfo, ...]:
+        return self._book.infos()
+
+    async def add_key(self, name: str, limits: KeyLimits) -> NewKeyAnswer:
+        return self._book.add(name, limits)
+
+    async def limit_key(self, name: str, limits: KeyLimits) -> ApiKeyInfo:
+        return self._book.limit(name, limits)
+
+    async def delete_key(self, name: str) -> None:
+        self._book.delete(name)
