@@ -55,3 +55,9 @@ def choose_model(link: HostLink, wanted_id: str, *, is_expected: bool) -> Choice
     message = QCoreApplication.translate("ModelChoice", "No model is loaded.")
     hint = QCoreApplication.translate("ModelChoice", "Choose a model at the top of the window.")
     return Choice(failure=to_failure(ModelNotFound(message, hint=hint)))
+
+
+def current_model(link: HostLink) -> LoadedModel | None:
+    """The model that answers: a ready one, else the one that is on its way."""
+    loaded = link.loaded
+    return next((each for each in loaded if each.state == "ready"), loaded[0] if loaded else None)

@@ -4,19 +4,14 @@ from PySide6.QtCore import QCoreApplication, QPoint, QSize, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
 from app.link import HostLink
+from app.model_choice import current_model
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, TintedButton
 from app.ui.server.words import unload_words
 from app.ui.theme import Size, Space
 from runtime import units
-from runtime.messages.api import InstalledModel, LoadedModel
+from runtime.messages.api import InstalledModel
 from runtime.units import format_bytes
-
-
-def current_model(link: HostLink) -> LoadedModel | None:
-    """The model that answers: a ready one, else the one that is on its way."""
-    loaded = link.loaded
-    return next((each for each in loaded if each.state == "ready"), loaded[0] if loaded else None)
 
 
 def model_line(model: InstalledModel) -> str:

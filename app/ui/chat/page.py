@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.context import AppContext
+from app.model_choice import current_model
 from app.session import MessageView
 from app.store.records import Attachment
 from app.tasks import Lane
@@ -28,7 +29,7 @@ from app.ui.chat.composer import Composer
 from app.ui.chat.conversation_list import ConversationList
 from app.ui.chat.drop import DropArea
 from app.ui.chat.empty import EmptyChat
-from app.ui.chat.model_picker import ModelPicker, current_model
+from app.ui.chat.model_picker import ModelPicker
 from app.ui.controls.buttons import IconButton
 from app.ui.controls.labels import ElidedLabel
 from app.ui.frame.messages import Toasts

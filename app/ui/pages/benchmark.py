@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QProgressBar,
 
 from app.context import AppContext
 from app.link import ChatStream
+from app.model_choice import current_model
 from app.ui.appearance import Appearance
-from app.ui.chat.model_picker import current_model
 from app.ui.controls.buttons import TintedButton, push_button
 from app.ui.controls.labels import label
 from app.ui.pages.base import Card, Page, SettingRow
