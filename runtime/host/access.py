@@ -5,6 +5,7 @@ us (DNS rebinding), the Origin check stops every page the person did not allow, 
 """
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
 import socket
@@ -26,6 +27,9 @@ WRONG_KEY_DELAY_S = 0.25
 locked out for another's guesses."""
 _MAX_HEADER_CHARS = 2048
 _PREFLIGHT_AGE_S = 600
+MAX_UNWANTED_BYTES = 1024 * 1024
+"""A body up to this size is read to its end before it is refused."""
+UNWANTED_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ class Gate:
         policy = self._policy()
         origin = None
         if "content-length" in headers or "transfer-encoding" in headers:
-            receive, send = _closing_if_unread(receive, send)
+            receive, send = _closing_if_unread(receive, send, is_short=_is_short(headers))
         try:
             if "content-length" in headers and "transfer-encoding" in headers:
                 # A proxy before us may believe the other one, and see one request where we see two (RFC 9112, 6.1).
@@ -187,8 +191,19 @@ class Gate:
         await self._app(scope, receive, _with_origin(send, origin))
 
 
-def _closing_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Close the connection after an answer that did not wait for the body: an endless one would be read for ever."""
+def _is_short(headers: Headers) -> bool:
+    """Whether the body is one to read to its end, though nobody wants it."""
+    length = headers.get("content-length", "")
+    has_other_end = "expect" in headers or "transfer-encoding" in headers
+    return length.isdecimal() and int(length[:20]) <= MAX_UNWANTED_BYTES and not has_other_end
+
+
+def _closing_if_unread(receive: Receive, send: Send, *, is_short: bool) -> tuple[Receive, Send]:
+    """Deal with an answer that did not wait for the body.
+
+    A short body is read first: a connection that is closed while bytes of it come is reset, and the caller loses the
+    answer. Of others the connection is closed after the answer, since an endless one would be read for ever.
+    """
     is_read = False
 
     async def watched_receive() -> Message:
@@ -199,7 +214,13 @@ def _closing_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
 
     async def closing_send(message: Message) -> None:
         if message["type"] == "http.response.start" and not is_read:
-            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            if is_short:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(UNWANTED_WITHIN_S):
+                        while not is_read:
+                            await watched_receive()
+            if not is_read:
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
         await send(message)
 
     return watched_receive, closing_send

@@ -1,5 +1,6 @@
 """Who may call the two listeners."""
 
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -153,6 +154,36 @@ def test_when_other_machines_could_reach_it_then_a_key_is_needed(make_host: Make
     assert httpx.get(f"{state['addresses'][0]}/health").status_code == 200
     host.private.delete("/admin/keys/lan")
     assert not host.private.get("/admin/api").json()["running"]
+
+
+@pytest.mark.parametrize("length", [2, 200_000])
+def test_when_an_unwanted_body_comes_after_its_head_then_the_answer_and_the_connection_survive(
+    host: RunningHost, length: int
+) -> None:
+    address = httpx.URL(host.address_of_api)
+    head = f"POST /v1/nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n".encode()
+    with socket.create_connection((address.host, address.port or 80), timeout=20) as sock:
+        for _ in range(3):
+            sock.sendall(head)
+            sock.sendall(b"x" * length)
+            answer = b""
+            while b"There is nothing at" not in answer:
+                answer += (piece := sock.recv(65_536))
+                assert piece, answer
+            assert answer.startswith(b"HTTP/1.1 404")
+            assert b"connection: close" not in answer.lower()
+
+
+def test_when_an_unwanted_body_is_endless_then_the_connection_is_closed_after_the_answer(host: RunningHost) -> None:
+    address = httpx.URL(host.address_of_api)
+    head = b"POST /v1/nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection((address.host, address.port or 80), timeout=20) as sock:
+        sock.sendall(head)
+        answer = b""
+        while piece := sock.recv(65_536):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"connection: close" in answer.lower()
 
 
 def test_when_options_are_default_then_api_is_off_and_local() -> None:

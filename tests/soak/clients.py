@@ -115,12 +115,15 @@ class Client:
     """One client of many, with a connection of its own."""
 
     def __init__(self, address: str, asker: Asker, ledger: Ledger) -> None:
-        self._http = httpx.AsyncClient(
-            base_url=address, timeout=httpx.Timeout(HANGS_S), limits=httpx.Limits(max_connections=1)
-        )
+        self._address = address
+        self._http = self._connection()
         self._asker = asker
         self._ledger = ledger
         self.leaves = True
+
+    def _connection(self) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=1)
+        return httpx.AsyncClient(base_url=self._address, timeout=httpx.Timeout(HANGS_S), limits=limits)
 
     async def close(self) -> None:
         """Close its connection."""
@@ -146,6 +149,9 @@ class Client:
         except TimeoutError:
             if leaves_after_s is None:
                 return self._ledger.blame(ask, f"hung for {HANGS_S:.0f} s")
+            # httpx can lose a connection whose request was cancelled, and then waits for it for ever.
+            await self.close()
+            self._http = self._connection()
             return self._ledger.note(ask, "left by the client")
         except httpx.HTTPError as error:
             return self._ledger.blame(ask, f"the connection broke: {error!r}")
