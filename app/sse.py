@@ -30,9 +30,10 @@ class SseParser:
         Raises:
             EventTooLong: if one event passes the bound.
         """
-        if self._skip_lf and raw:
+        if not raw:
+            return []
+        if self._skip_lf:
             raw = raw.removeprefix(b"\n")
-            self._skip_lf = False
         self._skip_lf = raw.endswith(b"\r")
         if b"\r" in raw:
             raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

@@ -12,7 +12,7 @@ import threading
 
 import msgspec
 
-from runtime.errors import BugFault
+from runtime.errors import BadRequest, BugFault
 from runtime.messages.ipc import FromWorker, ToWorker
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -28,8 +28,12 @@ def encode_frame(message: ToWorker | FromWorker) -> bytes:
 
     Raises:
         BugFault: if the message is over `MAX_FRAME_BYTES`.
+        BadRequest: if it holds a number of more than 64 bits.
     """
-    body = _encoder.encode(message)
+    try:
+        body = _encoder.encode(message)
+    except OverflowError:
+        raise BadRequest("The request holds a whole number of more than 64 bits.", hint="Send a smaller one.") from None
     if len(body) > MAX_FRAME_BYTES:
         raise BugFault(f"A message of {len(body)} bytes is over the frame limit.", kind=type(message).__name__)
     return _LENGTH.pack(len(body)) + body

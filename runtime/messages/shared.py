@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from runtime.messages.load import DeviceMemory
+from runtime.options import MAX_INT
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -90,7 +91,7 @@ class AnswerShape(msgspec.Struct, frozen=True, omit_defaults=True):
     json_schema: Annotated[str, Meta(max_length=MAX_SCHEMA_CHARS)] = ""
     reasoning: ReasoningMode = "auto"
     reasoning_effort: ReasoningEffort = ""
-    reasoning_budget: Annotated[int, Meta(ge=0)] | None = None
+    reasoning_budget: Annotated[int, Meta(ge=0, le=MAX_INT)] | None = None
     template_values: Annotated[str, Meta(max_length=65_536)] = ""
 
 

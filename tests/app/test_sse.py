@@ -51,3 +51,9 @@ def test_when_an_event_has_too_many_lines_then_it_is_refused() -> None:
     parser = SseParser(max_event_bytes=100)
     with pytest.raises(EventTooLong):
         parser.feed(b"data: 0123456789\n" * 20)
+
+
+def test_when_a_line_end_is_cut_with_an_empty_read_between_then_no_event_ends_early() -> None:
+    parser = SseParser()
+    found = [event for piece in (b"data: one\r", b"", b"\ndata: two\r", b"", b"\n\r\n") for event in parser.feed(piece)]
+    assert found == [b"one\ntwo"]

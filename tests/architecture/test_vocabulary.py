@@ -111,3 +111,9 @@ def test_when_an_option_is_unknown_or_out_of_range_then_decoding_refuses_it(kind
 def test_when_a_temperature_is_negative_then_decoding_names_the_field() -> None:
     with pytest.raises(msgspec.ValidationError, match="temperature"):
         msgspec.json.decode(b'{"temperature": -1}', type=options.SamplingOptions)
+
+
+def test_when_a_message_holds_a_number_of_more_than_64_bits_then_it_is_refused_as_the_callers_fault() -> None:
+    too_large = ipc.Generate("a", options=options.GenerateOptions(max_tokens=2**64))
+    with pytest.raises(errors.BadRequest, match="64 bits"):
+        frames.encode_frame(too_large)

@@ -73,17 +73,17 @@ def run_for(seconds: float, seed: int, findings: Path, only: str = "") -> Run:
     told_s = time.monotonic()
 
     def hung(*_: object) -> None:
-        raise TooLongError(f"did not end within {HANG_S} s")
+        raise TooLongError(f"did not end within {HANG_S} s of the processor")
 
     if sys.platform != "win32":
-        signal.signal(signal.SIGALRM, hung)
+        signal.signal(signal.SIGPROF, hung)
     while time.monotonic() < until_s:
         if sys.platform != "win32":
-            signal.alarm(HANG_S)
+            signal.setitimer(signal.ITIMER_PROF, HANG_S)
         run.step()
         if time.monotonic() - told_s > 60:
             told_s = time.monotonic()
             print(f"{sum(run.inputs.values()):,} inputs, {len(run.found)} findings", file=sys.stderr, flush=True)
     if sys.platform != "win32":
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return run

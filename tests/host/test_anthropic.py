@@ -236,6 +236,7 @@ def test_when_models_are_listed_then_they_are_in_this_dialect(client: anthropic.
         ({"tool_choice": {"type": "any"}}, "there are none"),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
         ({"temperature": 99}, "temperature"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2**64}}, "budget_tokens"),
         (
             {
                 "messages": [

@@ -86,7 +86,7 @@ class _ChoiceSpec(msgspec.Struct, frozen=True):
 
 class _Thinking(msgspec.Struct, frozen=True):
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    budget_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    budget_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)] | None = None
 
 
 class _Format(msgspec.Struct, frozen=True):
