@@ -6,8 +6,10 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -15,10 +17,14 @@ from pytestqt.qtbot import QtBot
 from app.context import AppContext
 from app.transcript import MessageView
 from app.ui.appearance import Appearance
+from app.ui.server.page import ServerPage
+from app.ui.transcript.code_item import CodeItem
 from app.ui.window import MainWindow
 from runtime.messages.api import LoadedModel
-from runtime.options import GenerateOptions, SamplingOptions
+from runtime.messages.shared import AnswerShape
+from runtime.options import GenerateOptions, KeyLimits, SamplingOptions
 from runtime.paths import DataFolder
+from tests.fakes.tiny_vision import write_seeing_model
 
 pytestmark = pytest.mark.e2e
 
@@ -128,3 +134,74 @@ def test_when_the_host_is_killed_then_a_banner_says_so_and_the_chat_comes_back(d
     desk.type("Are you there?")
     desk.wait(lambda: desk.context.session.messages() and not desk.context.session.is_busy)
     assert desk.answer.state == "done"
+
+
+def test_when_answers_must_fit_a_schema_then_the_starter_model_writes_json_about_an_attached_file(
+    desk: Desk, tmp_path: Path
+) -> None:
+    session = desk.context.session
+    colour, number = '{"enum": ["red", "green"]}', '{"type": "integer", "maximum": 9}'
+    properties = f'{{"colour": {colour}, "n": {number}}}'
+    schema = f'{{"type": "object", "properties": {properties}, "required": ["colour", "n"]}}'
+    session.setup.set_shape(AnswerShape(json_schema=schema))
+    session.setup.set_options(GenerateOptions(max_tokens=64, sampling=SamplingOptions(temperature=0.0)))
+    notes = tmp_path / "notes.md"
+    notes.write_text("The door is red. There are 4 windows.", encoding="utf-8")
+    desk.window.chat._intake.take_paths([notes], session.conversation_id)
+    desk.wait(lambda: session.draft.files)
+    desk.type("Which colour, and how many windows?")
+    desk.wait(lambda: session.messages() and not session.is_busy)
+    assert desk.answer.state == "done"
+    assert msgspec.json.decode(desk.answer.text)["colour"] in ("red", "green")
+    assert desk.answer.stats is not None
+    assert desk.answer.stats.form == "schema"
+    assert (desk.answer.stats.prompt_tokens or 0) > 20  # the file was read
+    desk.wait(lambda: desk.window.chat.transcript.is_settled)
+    assert isinstance(desk.window.chat.transcript.turns[-1].items()[0], CodeItem)
+    # A picture is refused before it is sent: this model has no eyes.
+    image = QImage(64, 48, QImage.Format.Format_RGB32)
+    image.fill(0)
+    image.save(str(tmp_path / "black.png"))
+    desk.window.chat._intake.take_paths([tmp_path / "black.png"], session.conversation_id)
+    desk.wait(lambda: desk.window.chat.composer.tray.obstacle)
+    # The server page shows what was asked, and a key that is made there.
+    desk.window.show_page("server")
+    page = desk.window.page_widget("server")
+    assert isinstance(page, ServerPage)
+    desk.wait(lambda: page.requests.model.rowCount() == 1)
+    assert page.requests.model.requests[0].client == "window"
+    page.show_tab("keys")
+    page.keys.make_key("Editor", KeyLimits(max_concurrent=2))
+    desk.wait(lambda: page.keys.key and desk.context.link.api is not None and desk.context.link.api.keys)
+    page.show_tab("settings")
+    page.options.changed.emit({"port": 0})
+    page.switch.switched.emit(True)
+    desk.wait(lambda: desk.context.link.api is not None and desk.context.link.api.running)
+    assert "openai" in (desk.context.link.api.dialects if desk.context.link.api else ())
+
+
+def test_when_a_model_with_eyes_is_loaded_then_a_pasted_picture_is_answered(desk: Desk) -> None:
+    write_seeing_model(desk.context.folder.models / "tiny", "llava")
+    desk.wait(lambda: any(model.is_vision for model in desk.context.link.installed))
+    seeing = next(model for model in desk.context.link.installed if model.is_vision)
+    desk.context.load_model(seeing.id)
+    desk.wait(lambda: desk.model is not None and desk.model.id == seeing.id)
+    assert desk.model is not None
+    assert desk.model.facts is not None
+    assert desk.model.facts.can_see
+    image = QImage(300, 200, QImage.Format.Format_RGB32)
+    image.fill(0xFF3344)
+    QGuiApplication.clipboard().setImage(image)
+    desk.window.chat.composer.field.paste()
+    desk.wait(lambda: desk.context.session.draft.files)
+    assert not desk.window.chat.composer.tray.obstacle
+    desk.context.session.setup.set_options(GenerateOptions(max_tokens=8))
+    desk.type("What is it?")
+    desk.wait(lambda: desk.context.session.messages() and not desk.context.session.is_busy)
+    assert desk.answer.state == "done", desk.answer.error
+    stats = desk.answer.stats
+    assert stats is not None
+    assert (stats.prompt_tokens or 0) > 16  # the picture takes rows of its own
+    parts = desk.window.chat.transcript.turns[0].parts
+    assert parts is not None
+    assert len(parts.files) == 1
