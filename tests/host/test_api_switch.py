@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
+from runtime.host import api_switch
 from runtime.messages.api import ApiChanged
 from tests.host.conftest import RunningHost
 
@@ -95,14 +96,59 @@ def test_when_restarted_then_saved_options_hold_and_a_run_overrides_them(make_ho
     assert fourth.private.get("/admin/api").json()["running"]
 
 
-def test_when_switched_off_then_running_answers_are_cut_off(make_host: MakeHost) -> None:
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/v1/chat/completions", 'data: {"error":{"message":"The API was switched off'),
+        ("/v1/messages", "event: error"),
+        ("/v1/responses", "event: response.failed"),
+        ("/api/chat", '{"error":"The API was switched off'),
+        ("/completion", 'data: {"error":{"message":"The API was switched off'),
+    ],
+)
+def test_when_switched_off_then_long_answers_end_with_their_dialects_error(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, path: str, error: str
+) -> None:
+    monkeypatch.setattr(api_switch, "DRAIN_S", 0.3)
+    host = make_host()
+    text = "slowly 100000"
+    row = {"role": "user", "content": text}
+    body = {"model": "fake", "stream": True, "messages": [row], "input": text, "prompt": text, "max_tokens": 100000}
+    if path == "/v1/responses":
+        del body["prompt"]
+    with host.public.stream("POST", path, json=body) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        next(lines)
+        put(host, enabled=False)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{host.address_of_api}/health")
+        told = list(lines)
+        assert any(line.startswith(error) for line in told), told[-8:]
+    host.until(lambda: host.private.get("/admin/requests").json()[-1]["state"] == "failed")
+
+
+def test_when_switched_off_or_moved_then_a_short_answer_is_finished(make_host: MakeHost) -> None:
+    host = make_host()
+    body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": "slowly 40"}]}
+    with host.public.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        assert address(put(host, enabled=True, port=0, host="localhost")) != host.address_of_api
+        assert list(lines)[-2:] == ["data: [DONE]", ""]
+    assert host.private.get("/admin/requests").json()[-1]["state"] == "finished"
+
+
+def test_when_many_are_closed_one_after_the_other_then_their_answers_are_bounded(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_switch, "MAX_DRAINING", 1)
     host = make_host()
     body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": "slowly 100000"}]}
     with host.public.stream("POST", "/v1/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         next(lines)
         put(host, enabled=False)
-        with pytest.raises(httpx.RemoteProtocolError):
-            for _line in lines:
-                pass
-    host.until(lambda: host.private.get("/admin/requests").json()[-1]["state"] == "cancelled")
+        put(host, enabled=True, port=0)
+        put(host, enabled=False)
+        assert any("switched off or moved" in line for line in lines)
