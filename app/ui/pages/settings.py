@@ -82,7 +82,9 @@ class SettingsPage(Page):
         inside.addWidget(show)
         data.column.addWidget(
             label(
-                tr("Chats and settings are kept here, and nowhere else. Nothing you write is sent anywhere."),
+                tr(
+                    "Chats and settings are kept here, and nowhere else. Only tools that you allow may send something elsewhere."
+                ),
                 "small",
                 wrap=True,
             )
