@@ -82,9 +82,7 @@ class SettingsPage(Page):
         inside.addWidget(show)
         data.column.addWidget(
             label(
-                tr(
-                    "Chats and settings are kept here, and nowhere else. Only tools that you allow may send something elsewhere."
-                ),
+                tr("Chats and settings are kept here, and nowhere else. Only tools you allow send anything out."),
                 "small",
                 wrap=True,
             )
