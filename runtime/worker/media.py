@@ -9,6 +9,7 @@ import hashlib
 import threading
 import weakref
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from runtime.worker.media_files import PictureHeader, read_picture, read_sound
 from runtime.worker.media_rows import Chunk, Floats, Ints, Piece, ReadMedia
 from runtime.worker.projector import Projector
 
+_SAMPLE_BYTES = 1024 * 1024
 _N_POS = 4  # GGML_MROPE_SECTIONS
 _NO_FFMPEG = b"no-such-folder"
 """What llama.cpp cannot decode it hands to a program named ffmpeg, in this folder or else wherever the system finds it.
@@ -59,8 +61,8 @@ class MediaReader:
         self._cache = cache
         self._log = log
         self._decoding = threading.Lock()  # one large file in memory at a time
-        self._salt = f"{projector.path.name} {projector.path.stat().st_size} {n_ubatch}".encode()
-        """Another projector makes other rows of the same picture."""
+        self._salt = _identity(projector.path) + n_ubatch.to_bytes(4, "little")
+        """Another projector makes other rows of the same picture, and some make more where more can be read."""
 
     # --- any thread -------------------------------------------------------------------------------------------
 
@@ -188,6 +190,15 @@ class MediaReader:
             rows.append(np.array(made, dtype=np.float32))
         media.rows, media.source = tuple(rows), None
         self._cache.put(media)
+
+
+def _identity(path: Path) -> bytes:
+    """Tells projectors apart, also in another process: size, header and last weights."""
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        begin = file.read(_SAMPLE_BYTES)
+        file.seek(max(0, size_bytes - _SAMPLE_BYTES))
+        return hashlib.sha256(b"%d " % size_bytes + begin + file.read(_SAMPLE_BYTES)).digest()
 
 
 def _image_positions(image: int, n_rows: int, position: int) -> Ints:

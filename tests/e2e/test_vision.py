@@ -14,7 +14,7 @@ import pytest
 
 from runtime.paths import DataFolder
 from tests.e2e.conftest import HostUnderTest, poll
-from tests.fakes.tiny_vision import write_seeing_model
+from tests.fakes.tiny_vision import write_projector, write_seeing_model
 from tests.support.pictures import png, png_file
 
 pytestmark = pytest.mark.e2e
@@ -211,6 +211,25 @@ def test_when_the_projector_is_another_models_then_the_load_fails_with_the_reaso
     assert isinstance(failure, dict)
     assert "rows of 48 numbers" in failure["message"]
     host.private.post("/admin/models/unload", json={"model": name})
+
+
+def test_when_a_projector_ends_the_process_that_loads_it_then_the_load_fails_and_the_host_goes_on(
+    client: openai.OpenAI, host: HostUnderTest, tmp_path: Path
+) -> None:
+    path, projector = write_seeing_model(tmp_path / "broken", "gemma3")
+    write_projector(projector, "gemma3", n_places=3)
+    asked = {"model": str(path), "options": {"n_ctx": 512}, "replace": False}
+    name = host.private.post("/admin/models/load", json=asked).json()["id"]
+
+    def failed() -> dict[str, object] | None:
+        models = host.private.get("/admin/status").json()["models"]
+        return next((model for model in models if model["id"] == name and model["state"] == "failed"), None)
+
+    failure = poll(failed)["failure"]
+    assert isinstance(failure, dict)
+    assert failure["message"]
+    host.private.post("/admin/models/unload", json={"model": name})
+    assert see(client, host.model, CAT).usage is not None
 
 
 def test_when_the_projector_is_left_out_then_pictures_get_400(host: HostUnderTest, tmp_path: Path) -> None:

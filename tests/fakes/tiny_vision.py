@@ -46,8 +46,14 @@ def write_seeing_model(folder: Path, kind: Kind, *, n_embd_projector: int = N_EM
     return model, write_projector(folder / f"mmproj-tiny-{kind}.gguf", kind, n_embd=n_embd_projector)
 
 
-def write_projector(path: Path, kind: Kind, *, n_embd: int = N_EMBD, seed: int = 3, side: int = 0) -> Path:
-    """The projector alone; `side` is another size of its pictures in pixels."""
+def write_projector(
+    path: Path, kind: Kind, *, n_embd: int = N_EMBD, seed: int = 3, side: int = 0, n_places: int = 0
+) -> Path:
+    """The projector alone.
+
+    `side` is another size of its pictures in pixels. With `n_places` positions, which do not go with the size, it ends
+    llama.cpp's process.
+    """
     writer = gguf.GGUFWriter(path, "clip")
     generator = np.random.default_rng(seed)
 
@@ -75,7 +81,7 @@ def write_projector(path: Path, kind: Kind, *, n_embd: int = N_EMBD, seed: int =
     if part == "audio":
         _ultravox(writer, add, ones, n_embd)
     else:
-        _vision(writer, add, ones, kind, n_embd, side or _SIDE[kind])
+        _vision(writer, add, ones, kind, n_embd, side or _SIDE[kind], n_places)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -101,7 +107,7 @@ def _layers(add: Add, ones: Add, prefix: str, *, has_k_bias: bool) -> None:
         add(f"{prefix}.blk.{layer}.ffn_down.bias", _WIDTH)
 
 
-def _vision(writer: Any, add: Add, ones: Add, kind: Kind, n_embd: int, side: int) -> None:
+def _vision(writer: Any, add: Add, ones: Add, kind: Kind, n_embd: int, side: int, n_places: int) -> None:
     writer.add_uint32("clip.vision.image_size", side)
     writer.add_uint32("clip.vision.patch_size", _PATCH)
     writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
@@ -109,7 +115,7 @@ def _vision(writer: Any, add: Add, ones: Add, kind: Kind, n_embd: int, side: int
     add("v.patch_embd.weight", _WIDTH, 3, _PATCH, _PATCH, spread=0.05)
     ones("v.post_ln.weight", _WIDTH)
     add("v.post_ln.bias", _WIDTH)
-    n_patches = (side // _PATCH) ** 2
+    n_patches = n_places or (side // _PATCH) ** 2
     if kind == "llava":
         add("v.position_embd.weight", n_patches, _WIDTH)
         for number in (0, 2):

@@ -1,5 +1,6 @@
 """Decoding, cutting up and encoding with a real projector of each kind."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,3 +181,18 @@ def test_when_the_micro_batch_is_too_small_for_a_picture_then_the_load_says_what
     loaded = loading(model, projector)
     assert loaded.resolved.n_ubatch >= 64
     loaded.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in is a shell script")
+def test_when_a_file_is_damaged_then_no_program_is_started_for_it(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    for name in ("ffprobe", "ffmpeg"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ntouch '{seen}'\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(BadRequest, match="damaged"):
+        rig.picture(png(200, 150, seed=3)[:-300])
+    assert not seen.exists()
