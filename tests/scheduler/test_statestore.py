@@ -1,5 +1,6 @@
 """The tier behind host memory: what goes to it, and prompts that wait for what comes from it."""
 
+from runtime.scheduler.media import MediaSpan, placeholders
 from runtime.scheduler.statestore import MIN_STORED_TOKENS
 from tests.fakes.fake_backend import FakeMemory
 from tests.fakes.fake_store import FakeStore
@@ -193,3 +194,28 @@ def test_when_a_memory_cannot_be_cut_then_only_a_whole_state_is_used() -> None:
     third.submit("part", (*LONG[:-10], 5), max_tokens=2)
     third.run()
     assert third.done("part").usage.cached_tokens == 0
+
+
+def test_when_a_picture_is_among_the_tokens_then_it_is_stored_with_them_and_never_cut() -> None:
+    def prompt(content: bytes, after: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
+        span = MediaSpan(260, 20, 5, is_causal=True, rows=content)
+        return (*LONG[:260], *placeholders(content, 20), *after), (span,)
+
+    store = FakeStore()
+    first = rig_of(store)
+    tokens, media = prompt(b"cat", (5, 6, 7))
+    first.submit("a", tokens, max_tokens=1, media=media)
+    first.run()
+    stored(first, store)
+    again = rig_of(store, next_process(first))
+    tokens, media = prompt(b"cat", (5, 6, 9))
+    again.submit("again", tokens, max_tokens=4, media=media)
+    again.run()
+    assert again.done("again").usage.cached_tokens == 282
+    assert again.texts["again", 0] == alone(tokens, 4)
+    other = rig_of(store, next_process(first))
+    tokens, media = prompt(b"dog", (5, 6, 9))
+    other.submit("other", tokens, max_tokens=4, media=media)
+    other.run()
+    assert other.done("other").usage.cached_tokens == 260
+    assert other.texts["other", 0] == alone(tokens, 4)
