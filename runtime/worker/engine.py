@@ -298,7 +298,8 @@ class Engine:
         if self._draft_model is not None:
             figures.decode_s += self._draft_model.take_decode_s()
         if plan is None:
-            if scheduler.is_fetching:
+            self._pooled.owed_s = 0.0  # nobody generates
+            if scheduler.is_fetching and not self._pooled.jobs:
                 self._wait_for_state()
             return
         figures.step_limit_s = STEP_LIMIT_S + STEP_LIMIT_PER_ROW_S * len(plan.tokens)
