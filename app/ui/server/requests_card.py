@@ -12,7 +12,7 @@ from PySide6.QtCore import (
     Qt,
     QTimer,
 )
-from PySide6.QtGui import QKeyEvent, QPainter
+from PySide6.QtGui import QKeyEvent, QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -38,6 +38,9 @@ POLL_MS = 500
 
 MAX_VISIBLE_ROWS = 12
 STRETCHED = ("client", "model")
+NARROW_W = Size.PAGE_MAX_W - 2 * Size.NUMBER_W
+LESS_NEEDED = ("first", "age")
+"""Columns left out where there is little room."""
 
 
 class _CancelDelegate(QStyledItemDelegate):
@@ -63,6 +66,14 @@ class RequestTable(QTableView):
     def __init__(self, card: "RequestsCard") -> None:
         super().__init__()
         self._card = card
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """In a narrow window who asks and what is asked matter more than when."""
+        narrow = event.size().width() < NARROW_W
+        for at, column in enumerate(columns()):
+            if column.name in LESS_NEEDED and self.isColumnHidden(at) != narrow:
+                self.setColumnHidden(at, narrow)
+        super().resizeEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
@@ -96,6 +107,7 @@ class RequestsCard(Card):
         self.table.setAccessibleName(tr("Requests"))
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setShowGrid(False)
+        self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.setWordWrap(False)
         self.table.setSortingEnabled(True)
         self.table.setTabKeyNavigation(False)
