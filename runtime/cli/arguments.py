@@ -18,6 +18,7 @@ from runtime.cli.values import (
     api_key,
     auto_or_int,
     escaped,
+    file_or_name,
     given_text,
     option_choices,
     option_help,
@@ -37,8 +38,18 @@ _LOAD_FLAGS: Mapping[str, str] = {
     "--parallel": "n_parallel",
     "--gpu-layers": "n_gpu_layers",
     "--threads": "n_threads",
+    "--disk-cache-bytes": "disk_cache_bytes",
 }
-_LOAD_WORDS: Mapping[str, str] = {"--rope-scaling": "rope_scaling", "--pooling": "pooling"}
+_LOAD_WORDS: Mapping[str, str] = {
+    "--rope-scaling": "rope_scaling",
+    "--pooling": "pooling",
+    "--speculation": "speculation",
+}
+_LOAD_FILES: Mapping[str, str] = {"--draft-model": "draft_model", "--projector": "projector"}
+_FILE_HELP: Mapping[str, str] = {
+    "draft_model": "a small model of the same family that guesses ahead",
+    "projector": "the part that reads pictures or sound (mmproj), not the one beside the model; 'none' leaves it out",
+}
 _LOAD_NUMBERS: Mapping[str, str] = {"--rope-freq-base": "rope_freq_base", "--rope-freq-scale": "rope_freq_scale"}
 _FIT_FLAGS: Mapping[str, str] = {
     "--ctx": "n_ctx",
@@ -206,6 +217,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(flag, dest=field, choices=option_choices(field), help=option_help(field))
     for flag, field in _LOAD_NUMBERS.items():
         group.add_argument(flag, dest=field, type=float, metavar="X", help=option_help(field))
+    for flag, field in _LOAD_FILES.items():
+        group.add_argument(flag, dest=field, type=file_or_name, metavar="NAME_OR_PATH", help=_FILE_HELP[field])
     group.add_argument(
         "--lora",
         dest="lora",
@@ -248,7 +261,7 @@ def load_options(parsed: argparse.Namespace) -> LoadOptions | None:
     Raises:
         argparse.ArgumentTypeError: if one is out of its range.
     """
-    flags = {**_LOAD_FLAGS, **_LOAD_WORDS, **_LOAD_NUMBERS, "--lora": "lora"}
+    flags = {**_LOAD_FLAGS, **_LOAD_WORDS, **_LOAD_FILES, **_LOAD_NUMBERS, "--lora": "lora"}
     given = _given(parsed, flags)
     return _checked(LoadOptions, given, flags) if given else None
 

@@ -44,8 +44,17 @@ def adapter(raw: str) -> dict[str, str | float]:
     name, scale = (found["name"], float(found["scale"])) if found else (raw, 1.0)
     if abs(scale) > MAX_ADAPTER_SCALE:
         raise argparse.ArgumentTypeError(f"the scale {scale:g} is out of range; at most {MAX_ADAPTER_SCALE:g}")
-    path = Path(name).expanduser()
-    return {"path": str(path.absolute()) if path.is_file() else name, "scale": scale}
+    return {"path": file_or_name(name), "scale": scale}
+
+
+def file_or_name(raw: str) -> str:
+    """The absolute path of a file that is there (the host may run elsewhere), else the name as it was given.
+
+    Raises:
+        argparse.ArgumentTypeError: if there is nothing.
+    """
+    path = Path(given_text(raw)).expanduser()
+    return str(path.absolute()) if path.is_file() else raw
 
 
 def escaped(text: str) -> str:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from runtime.cli.arguments import ENV_API_KEY, build_parser, parse
@@ -53,6 +55,19 @@ def test_when_serve_is_given_options_then_they_are_typed() -> None:
 def test_when_no_load_option_is_given_then_the_remembered_ones_hold() -> None:
     assert parse(["serve"]).load_options is None
     assert parse(["serve", "--gpu-layers", "auto"]).load_options is None
+
+
+def test_when_serve_is_told_who_guesses_and_what_is_stored_then_the_load_options_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "eyes.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    words = ["serve", "--speculation", "lookup", "--draft-model", "small", "--projector", "eyes.gguf"]
+
+    options = parse([*words, "--disk-cache-bytes", "0"]).load_options
+
+    eyes = str(tmp_path / "eyes.gguf")
+    assert options == LoadOptions(speculation="lookup", draft_model="small", projector=eyes, disk_cache_bytes=0)
 
 
 def test_when_chat_is_given_sampling_then_the_rest_keeps_its_defaults() -> None:
