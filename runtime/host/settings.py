@@ -159,7 +159,7 @@ class SettingsFile:
 
     def _take_sections(self, raw: Raw) -> None:
         wrong: list[str] = []
-        api = _section(raw, "api", ApiOptions, ApiOptions(), wrong)
+        api = _api(raw, wrong)
         keys = _section(raw, "keys", tuple[StoredKey, ...], (), wrong)
         last_model = _section(raw, "last_model", str, "", wrong)
         models_options = _section(raw, "models_options", ModelsOptions, ModelsOptions(), wrong)
@@ -253,6 +253,22 @@ def _section(raw: Raw, name: str, kind: type[T], default: T, wrong: list[str]) -
     except msgspec.ValidationError as error:
         wrong.append(f"{name} ({error})")
         return default
+
+
+def _api(raw: Raw, wrong: list[str]) -> ApiOptions:
+    """One option that is not valid costs only itself: without encryption others would read what a typo let out."""
+    section = raw.get("api", {})
+    if not isinstance(section, dict):
+        return _section(raw, "api", ApiOptions, ApiOptions(), wrong)
+    valid: Raw = {}
+    for key, entry in section.items():
+        before = len(wrong)
+        _section({"api": {key: entry}}, "api", ApiOptions, ApiOptions(), wrong)
+        if len(wrong) == before:
+            valid[key] = entry
+        elif key == "tls":
+            valid[key] = "own"
+    return _section({"api": valid}, "api", ApiOptions, ApiOptions(), wrong)
 
 
 def _tool_servers(raw: Raw, wrong: list[str]) -> tuple[ToolServerConfig, ...]:

@@ -93,6 +93,24 @@ def test_when_a_section_is_wrong_then_only_that_is_left_out_and_a_copy_is_kept(p
     assert path.exists()
 
 
+def test_when_one_option_of_the_api_is_wrong_then_the_others_hold(path: Path) -> None:
+    path.write_text('version = 1\n[api]\ntls = "own"\nrequest_log = "on"\nport = 99\nnewer = 1\n')
+    file = SettingsFile(path)
+    assert file.current.api == ApiOptions(tls="own", port=99)
+    assert "request_log" in file.problems[0]
+    assert len(broken_copies(path)) == 1
+
+
+@pytest.mark.parametrize("entry", ['tls = "sure"', "tls = true"])
+def test_when_the_encryption_is_not_understood_then_other_machines_are_not_served_in_the_clear(
+    path: Path, entry: str
+) -> None:
+    path.write_text(f"version = 1\n[api]\nenabled = true\n{entry}\n")
+    file = SettingsFile(path)
+    assert file.current.api == ApiOptions(enabled=True, tls="own")
+    assert "tls" in file.problems[0]
+
+
 def test_when_keys_cannot_be_read_then_the_api_stays_off(path: Path) -> None:
     path.write_text("version = 1\n[api]\nenabled = true\n[keys]\nodd = 1\n")
     file = SettingsFile(path)
