@@ -16,6 +16,7 @@ import msgspec
 from runtime.cli import exit_codes
 from runtime.cli.host_file import running_host
 from runtime.cli.terminal import Terminal, neutralise, table
+from runtime.cli.values import option_sentence
 from runtime.errors import BadRequest
 from runtime.messages.api import ApiKeyInfo, NewKey, NewKeyAnswer
 from runtime.options import KeyLimits
@@ -70,10 +71,14 @@ async def _run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal)
 
 def _limits(parsed: argparse.Namespace) -> KeyLimits:
     given = {field: getattr(parsed, field) for field in KeyLimits.__struct_fields__}
-    try:
-        return msgspec.convert(given, KeyLimits)
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"These limits cannot be set: {error}.") from None
+    for field, value in given.items():
+        try:
+            msgspec.convert({field: value}, KeyLimits)
+        except msgspec.ValidationError:
+            flag = f"--{field.replace('_', '-')}"
+            sentence = option_sentence(KeyLimits, field)
+            raise BadRequest(f"{flag} {value} is out of range: {sentence}", param=field) from None
+    return msgspec.convert(given, KeyLimits)
 
 
 def _new_key(parsed: argparse.Namespace) -> NewKey:

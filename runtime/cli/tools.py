@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -76,7 +77,7 @@ def config_of(parsed: argparse.Namespace) -> ToolServerConfig:
         "name": parsed.name,
         "transport": ("sse" if parsed.sse else "http") if is_address else "stdio",
         "url": where[0] if is_address else "",
-        "command": "" if is_address else where[0],
+        "command": "" if is_address else _program(where[0], parsed.folder),
         "args": [] if is_address else where[1:],
         "env": _pairs(parsed.env, "="),
         "headers": _pairs(parsed.header, ":"),
@@ -86,6 +87,13 @@ def config_of(parsed: argparse.Namespace) -> ToolServerConfig:
         return msgspec.convert(given, ToolServerConfig)
     except msgspec.ValidationError as error:
         raise BadRequest(f"This tool server cannot be added: {error}.") from None
+
+
+def _program(typed: str, folder: str) -> str:
+    """A program by its path is started from anywhere, so the path is made whole; by its name it is looked up."""
+    path = Path(typed).expanduser()
+    has_folder = len(path.parts) > 1
+    return str(path.absolute()) if has_folder and not folder and path.is_file() else typed
 
 
 def _pairs(texts: list[str], separator: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ def test_when_keys_are_made_limited_listed_and_removed_then_the_settings_follow(
     [
         (["remove", "nobody"], "There is no key named"),
         (["add", "a/b"], "cannot be the name of a key"),
-        (["add", "--max-concurrent", "0", "guest"], "cannot be set"),
+        (["add", "--max-concurrent", "0", "guest"], "--max-concurrent 0 is out of range"),
     ],
 )
 def test_when_it_cannot_be_done_then_a_sentence_says_why(

@@ -55,6 +55,24 @@ def test_when_servers_are_added_listed_tried_and_removed_then_the_settings_follo
     assert "s3cret" not in "".join(path.read_text(errors="replace") for path in tmp_path.glob("*.toml"))
 
 
+def test_when_a_program_is_named_from_the_folder_one_is_in_then_it_is_found_from_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "server"
+    program.parent.mkdir()
+    program.touch()
+    monkeypatch.chdir(tmp_path)
+    folder = ["--data-dir", str(tmp_path / "data")]
+    relative = str(Path("bin", "server"))
+
+    assert main(["tools", "add", *folder, "mine", "--", relative]) == exit_codes.OK
+    assert main(["tools", "add", *folder, "elsewhere", "--folder", str(tmp_path), "--", relative]) == exit_codes.OK
+    assert main(["tools", "add", *folder, "named", "--", "bin"]) == exit_codes.OK
+
+    servers = SettingsFile(DataFolder(tmp_path / "data").settings_file).current.tool_servers
+    assert [server.command for server in servers] == [str(program), relative, "bin"]
+
+
 def test_when_a_server_is_given_wrongly_then_it_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ["--data-dir", str(tmp_path)]
     assert main(["tools", "add", *folder, "--env", "KEY", "x", "--", "program"]) != exit_codes.OK
