@@ -217,6 +217,7 @@ def over_http(server: Server[Any, Any], *, sse: bool, token: str) -> None:
         app = Starlette(routes=[Mount("/mcp", handle)], lifespan=life)
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
+    sock.listen()  # who reads the port may come at once
     sys.stdout.write(f"{sock.getsockname()[1]}\n")
     sys.stdout.flush()
     uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)).run([sock])
