@@ -39,9 +39,7 @@ def picture_of_base64(text: str, where: str) -> MediaPart:
     if data[:4] == b"RIFF" and data[8:_WEBP_BYTES] == b"WEBP":
         mime = "image/webp"
     if not mime:
-        raise BadRequest(
-            f"`{where}` is no picture of a known format.", hint="Send PNG, JPEG, GIF, BMP or WebP.", param=where
-        )
+        raise BadRequest(f"`{where}` is no picture of a known format.", hint="Send PNG, JPEG, GIF or BMP.", param=where)
     return MediaPart("image", data, mime)
 
 

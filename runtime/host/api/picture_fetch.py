@@ -158,7 +158,7 @@ class PictureFetcher:
                 if not mime.startswith("image/") or answer.headers.get("content-encoding", "identity") != "identity":
                     raise BadRequest(
                         f"At the address of `{where}` there is no picture.",
-                        hint="Name a PNG, JPEG, GIF, BMP or WebP file.",
+                        hint="Name a PNG, JPEG, GIF or BMP file.",
                         param=where,
                     )
                 return await _read(answer.aiter_raw(), where, limit_bytes), mime
