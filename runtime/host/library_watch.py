@@ -48,7 +48,8 @@ class LibraryWatch:
                 except RuntimeFault as error:
                     log.warning("the models folder cannot be read: %s", error.message)
                 else:
-                    if seen is not None and found != seen:
+                    # The first look is told too: what came since the listeners' snapshot is not known here.
+                    if found != seen:
                         self._hub.send(InstalledChanged(found))
                     seen = found
             await asyncio.sleep(self._period_s)

@@ -37,6 +37,31 @@ def test_when_a_model_appears_then_listeners_are_told_once() -> None:
         await watch.close()
 
     asyncio.run(run())
+    assert events == [InstalledChanged(ONE), InstalledChanged(TWO)]
+
+
+def test_when_a_model_came_between_the_snapshot_and_the_first_look_then_listeners_are_told() -> None:
+    events: list[HostEvent] = []
+
+    async def run() -> None:
+        looked = asyncio.Event()
+
+        async def installed() -> tuple[InstalledModel, ...]:
+            if looked.is_set():
+                await asyncio.Event().wait()
+            looked.set()
+            return TWO
+
+        hub = EventHub()
+        hub.observe(events.append)
+        assert hub.subscribe(snapshot) is not None  # tells of ONE
+        watch = LibraryWatch(installed, hub, period_s=0.0)
+        watch.start()
+        while not events:  # bounded by the tests' own time limit
+            await asyncio.sleep(0)
+        await watch.close()
+
+    asyncio.run(run())
     assert events == [InstalledChanged(TWO)]
 
 
