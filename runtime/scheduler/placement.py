@@ -26,6 +26,11 @@ MIN_SAVED_TOKENS = 32
 HOST_GAIN_TOKENS = 32
 """A saved state must be better than what the sequences hold by this many tokens to be worth restoring."""
 
+IDLE_TOKENS = 1024
+"""What idle sequences may hold together, the last one aside, where each cell in use costs every row (attention that
+is not flash attention runs over all of them): the others wait in host memory, from where they come back in
+milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -46,8 +51,15 @@ class Placement:
     """Books of all sequences: what each holds, which are taken, which are idle and since when."""
 
     def __init__(
-        self, memory: KvMemory, n_seq_max: int, host_cache_bytes: int, store: StateStore | None = None
+        self,
+        memory: KvMemory,
+        n_seq_max: int,
+        host_cache_bytes: int,
+        store: StateStore | None = None,
+        *,
+        cells_cost: bool = False,
     ) -> None:
+        """`cells_cost`: a decode takes longer for each cell in use, whoever's it is."""
         self.memory = memory
         self.tree = PrefixTree()
         self.host = HostCache(host_cache_bytes, self._on_crowded_out)
@@ -55,6 +67,8 @@ class Placement:
         self._empty: list[int] = list(range(n_seq_max - 1, -1, -1))
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._n_seq_max = n_seq_max
+        # Where nothing can be kept outside, an idle sequence is worth its cost.
+        self._moves_idle = cells_cost and host_cache_bytes > 0 and memory.kind != "points"
 
     @property
     def n_idle(self) -> int:
@@ -93,7 +107,8 @@ class Placement:
             saved, length = found
             seq_id = self._take()
             if self._restore(seq_id, saved):
-                self.host.drop(saved)
+                if 2 * length >= len(saved.tokens):
+                    self.host.drop(saved)  # else most of it is cut off here, and stays there
                 self.tree.extend(seq_id, saved.tokens)
                 return Placed(seq_id, self._cut(seq_id, layout.floor(length), layout), 0)
             self._empty.append(seq_id)
@@ -252,10 +267,16 @@ class Placement:
 
     def release(self, seq_id: int) -> None:
         """Nobody uses the sequence any more; what it holds stays until the place is needed."""
-        if self.tree.length(seq_id):
-            self._idle[seq_id] = None
-        else:
+        if not self.tree.length(seq_id):
             self.drop(seq_id)
+            return
+        self._idle[seq_id] = None
+        if self._moves_idle:
+            n_tokens = sum(map(self.tree.length, self._idle))
+            while n_tokens > IDLE_TOKENS and len(self._idle) > 1:
+                oldest = next(iter(self._idle))
+                n_tokens -= self.tree.length(oldest)
+                self.evict(oldest)
 
     def drop(self, seq_id: int) -> None:
         """Forget what a sequence holds (removing a whole sequence never fails, llama.h)."""

@@ -64,7 +64,7 @@ class Scheduler:
         self._piece = piece
         self._eog_ids = eog_ids
         self._speculation = speculation
-        self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes, store)
+        self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes, store, cells_cost=limits.place_shows)
         self._store = store
         self._line = WaitingLine()
         self._turns = AdapterTurns()

@@ -2,6 +2,7 @@ import pytest
 
 from runtime.options import SamplingOptions
 from runtime.scheduler.limits import RESERVE_TOKENS
+from runtime.scheduler.placement import IDLE_TOKENS
 from runtime.scheduler.types import Done, PromptRead, Text, Waiting
 from tests.fakes.fake_backend import FakeMemory
 from tests.fakes.scheduler_rig import EOG, Rig, alone, next_token
@@ -541,3 +542,49 @@ def test_when_others_run_then_a_seeded_request_leaves_what_is_idle_alone() -> No
     rig.submit("seeded", prompt_without_eog(5), max_tokens=4, sampling=SamplingOptions(seed=1))
     rig.step()
     assert rig.scheduler.placement.n_idle == 1
+
+
+def test_when_each_cell_costs_then_what_many_idle_conversations_hold_waits_in_host_memory() -> None:
+    wide = {"n_ctx": 600, "n_cells": 6_000, "n_seq_max": 16, "host_cache_bytes": 1_000_000}
+    prompts = [tuple(1 + (index * step) % 90 for index in range(300)) for step in range(7, 17)]
+    held: dict[bool, int] = {}
+    for costs in (True, False):
+        rig = Rig(**wide, place_shows=costs)  # type: ignore[arg-type]
+        for index, prompt in enumerate(prompts):
+            rig.submit(f"r{index}", prompt, max_tokens=1)
+            rig.run()
+        held[costs] = rig.scheduler.kv_used
+        for index, prompt in enumerate(prompts):  # none is lost
+            rig.submit(f"again{index}", prompt, max_tokens=1)
+            rig.run()
+            assert rig.done(f"again{index}").usage.cached_tokens >= len(prompt) - 1
+    assert held[True] <= IDLE_TOKENS + len(prompts[0])
+    assert held[False] > 2 * held[True]
+
+
+def test_when_one_long_conversation_is_idle_then_it_stays_in_its_cells() -> None:
+    rig = Rig(n_ctx=3_000, n_cells=6_000, host_cache_bytes=1_000_000, place_shows=True)
+    rig.submit("long", prompt_of(IDLE_TOKENS + 500), max_tokens=1)
+    rig.run()
+    assert rig.scheduler.kv_used > IDLE_TOKENS
+    assert not len(rig.scheduler.placement.host)
+
+
+def test_when_a_saved_conversation_shares_only_its_beginning_then_it_is_not_given_up() -> None:
+    beginning = prompt_of(100)
+    first = (*beginning, *(1 + index * 11 % 89 for index in range(200)))
+    rig = Rig(n_ctx=600, n_cells=600, n_parallel=1, n_seq_max=1, host_cache_bytes=1_000_000)
+    rig.submit("first", first, max_tokens=1)
+    rig.run()
+    rig.submit("between", tuple(1 + index * 13 % 88 for index in range(200)), max_tokens=1)
+    rig.run()
+    rig.submit("sibling", (*beginning, 50, 51, 52), max_tokens=1)
+    rig.run()
+    assert rig.done("sibling").usage.cached_tokens >= len(beginning)
+    rig.submit("first again", first, max_tokens=1)
+    rig.run()
+    assert rig.done("first again").usage.cached_tokens >= len(first) - 1
+
+
+def prompt_of(n_tokens: int) -> tuple[int, ...]:
+    return tuple(1 + index * 7 % 90 for index in range(n_tokens))
