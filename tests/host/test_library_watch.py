@@ -44,21 +44,21 @@ def test_when_a_model_came_between_the_snapshot_and_the_first_look_then_listener
     events: list[HostEvent] = []
 
     async def run() -> None:
-        looked = asyncio.Event()
+        told = asyncio.Event()
 
         async def installed() -> tuple[InstalledModel, ...]:
-            if looked.is_set():
-                await asyncio.Event().wait()
-            looked.set()
             return TWO
 
+        def take(event: HostEvent) -> None:
+            events.append(event)
+            told.set()
+
         hub = EventHub()
-        hub.observe(events.append)
+        hub.observe(take)
         assert hub.subscribe(snapshot) is not None  # tells of ONE
         watch = LibraryWatch(installed, hub, period_s=0.0)
         watch.start()
-        while not events:  # bounded by the tests' own time limit
-            await asyncio.sleep(0)
+        await told.wait()
         await watch.close()
 
     asyncio.run(run())
