@@ -273,10 +273,11 @@ def _api(raw: Raw, wrong: list[str]) -> ApiOptions:
 
 def _tool_servers(raw: Raw, wrong: list[str]) -> tuple[ToolServerConfig, ...]:
     """One entry that is not valid costs only itself."""
-    entries = raw.get("tool_servers", [])
     found: dict[str, ToolServerConfig] = {}
-    for entry in entries if isinstance(entries, list) else ():
-        known = {key: value for key, value in entry.items() if key in ToolServerConfig.__struct_fields__}
+    for entry in _section(raw, "tool_servers", list[Any], [], wrong):
+        known = entry
+        if isinstance(entry, dict):
+            known = {key: value for key, value in entry.items() if key in ToolServerConfig.__struct_fields__}
         try:
             config = msgspec.convert(known, ToolServerConfig)
         except msgspec.ValidationError as error:

@@ -111,6 +111,26 @@ def test_when_the_encryption_is_not_understood_then_other_machines_are_not_serve
     assert "tls" in file.problems[0]
 
 
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        ('tool_servers = ["no table", {name = "time", command = "uvx"}]', ["time"]),
+        ('tool_servers = [{name = "/", command = "x"}, {name = "time", command = "uvx", later = 1}]', ["time"]),
+        ("tool_servers = 5", []),
+        ("[tool_servers]\ntime = 1", []),
+    ],
+)
+def test_when_a_tool_server_is_not_understood_then_it_costs_only_itself(
+    path: Path, written: str, names: list[str]
+) -> None:
+    path.write_text(f'version = 1\nlast_model = "m"\n{written}\n')
+    file = SettingsFile(path)
+    assert [server.name for server in file.current.tool_servers] == names
+    assert file.current.last_model == "m"
+    assert "tool_servers" in file.problems[0]
+    assert len(broken_copies(path)) == 1
+
+
 def test_when_keys_cannot_be_read_then_the_api_stays_off(path: Path) -> None:
     path.write_text("version = 1\n[api]\nenabled = true\n[keys]\nodd = 1\n")
     file = SettingsFile(path)
