@@ -1,6 +1,9 @@
-"""Which host runs on a data folder."""
+"""Which host runs on a data folder, and what is asked of it."""
 
+import contextlib
 import socket
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import psutil
@@ -9,7 +12,12 @@ from runtime.host.ownership import read_host_file
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
 
+if TYPE_CHECKING:
+    from runtime.client.host_client import HostClient
+
 _CONNECT_TIMEOUT_S = 2.0
+
+Offline = TypeVar("Offline")
 
 
 def running_host(data: DataFolder) -> HostFile | None:
@@ -26,3 +34,19 @@ def running_host(data: DataFolder) -> HostFile | None:
             return host
     except (OSError, ValueError):
         return None
+
+
+@contextlib.asynccontextmanager
+async def host_or(
+    data: DataFolder, offline: Callable[[DataFolder], contextlib.AbstractAsyncContextManager[Offline]]
+) -> "AsyncIterator[HostClient | Offline]":
+    """The host of this folder, or where none runs what does the same to the folder itself."""
+    host = running_host(data)
+    if host is None:
+        async with offline(data) as stand_in:
+            yield stand_in
+        return
+    from runtime.client.host_client import HostClient  # late: most commands need none
+
+    async with HostClient(host.address, host.token) as client:
+        yield client

@@ -2,7 +2,7 @@
 
 import argparse
 
-from runtime.cli.model_arguments import AddShared
+from runtime.cli.actions import AddShared, add_actions
 from runtime.options import KeyLimits, declared_options
 
 KEYS_EPILOG = """\
@@ -18,15 +18,7 @@ As soon as there is a key, every program needs one."""
 
 def add_keys(parser: argparse.ArgumentParser, add_shared: AddShared) -> None:
     """`deskside keys` and what can follow it."""
-    parser.add_argument("--json", action="store_true", help="for programs")
-    actions = parser.add_subparsers(dest="action", metavar="action", title="actions")
-
-    def action(name: str, sentence: str) -> argparse.ArgumentParser:
-        added = actions.add_parser(name, help=sentence, description=f"{sentence[0].upper()}{sentence[1:]}.")
-        add_shared(added, at_top=False)
-        added.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="for programs")
-        return added
-
+    action = add_actions(parser, add_shared)
     action("list", "the API keys and their use (as without an action)")
     for name, sentence in (("add", "make a key, which is shown this once"), ("limit", "change what a key may take")):
         added = action(name, sentence)

@@ -8,13 +8,11 @@ import asyncio
 import contextlib
 import datetime
 import json
-from collections.abc import AsyncIterator
-from typing import Protocol
 
 import msgspec
 
 from runtime.cli import exit_codes
-from runtime.cli.host_file import running_host
+from runtime.cli.host_file import host_or
 from runtime.cli.terminal import Terminal, neutralise, table
 from runtime.cli.values import option_sentence
 from runtime.errors import BadRequest
@@ -24,18 +22,6 @@ from runtime.paths import DataFolder
 from runtime.units import format_count
 
 _HEAD = ("NAME", "MADE", "LAST USED", "REQUESTS", "TOKENS", "LIMITS")
-
-
-class _Keys(Protocol):
-    """What the actions need, of a host or without one."""
-
-    async def keys(self) -> tuple[ApiKeyInfo, ...]: ...
-
-    async def add_key(self, name: str, limits: KeyLimits) -> NewKeyAnswer: ...
-
-    async def limit_key(self, name: str, limits: KeyLimits) -> ApiKeyInfo: ...
-
-    async def delete_key(self, name: str) -> None: ...
 
 
 def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
@@ -48,7 +34,7 @@ def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int
 
 
 async def _run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
-    async with _keys(data) as keys:
+    async with host_or(data, lambda data: contextlib.nullcontext(_Offline(data))) as keys:
         match parsed.action:
             case "add":
                 wanted = _new_key(parsed)
@@ -128,20 +114,8 @@ def _day(at_s: float) -> str:
     return datetime.datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-@contextlib.asynccontextmanager
-async def _keys(data: DataFolder) -> AsyncIterator[_Keys]:
-    host = running_host(data)
-    if host is not None:
-        from runtime.client.host_client import HostClient
-
-        async with HostClient(host.address, host.token) as client:
-            yield client
-        return
-    yield _Offline(data)
-
-
 class _Offline:
-    """The settings without a host."""
+    """The settings without a host: what `HostClient` offers, as far as it is used here."""
 
     def __init__(self, data: DataFolder) -> None:
         from runtime.host.key_book import KeyBook

@@ -1,9 +1,9 @@
 """What can be typed after `deskside models`, `deskside fit` and `deskside node`."""
 
 import argparse
-from collections.abc import Callable
 from typing import get_args
 
+from runtime.cli.actions import AddShared, add_actions
 from runtime.cli.values import auto_or_int, given_text, option_help, parameter_count, port_number
 from runtime.options import KvType
 
@@ -33,20 +33,10 @@ examples:
 There is no password and no encryption in llama.cpp's RPC: whoever reaches the address can use the memory and stop
 the process. Use it only on a network you trust. On the other machine the address is added under Models, Nodes."""
 
-AddShared = Callable[..., None]
-
 
 def add_models(parser: argparse.ArgumentParser, add_shared: AddShared) -> None:
     """`deskside models` and what can follow it."""
-    parser.add_argument("--json", action="store_true", help="for programs")
-    actions = parser.add_subparsers(dest="action", metavar="action", title="actions")
-
-    def action(name: str, sentence: str) -> argparse.ArgumentParser:
-        added = actions.add_parser(name, help=sentence, description=f"{sentence[0].upper()}{sentence[1:]}.")
-        add_shared(added, at_top=False)
-        added.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="for programs")
-        return added
-
+    action = add_actions(parser, add_shared)
     action("list", "what is on this machine (as without an action)")
     search = action("search", "find models on the hub")
     search.add_argument("text", nargs="*", help="words of the name; without any, what is popular now")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from runtime.cli.model_arguments import AddShared
+from runtime.cli.actions import AddShared, add_actions
 
 TOOLS_EPILOG = """\
 examples:
@@ -16,15 +16,7 @@ A tool server runs with your rights: add only ones you trust. In the window a to
 
 def add_tools(parser: argparse.ArgumentParser, add_shared: AddShared) -> None:
     """`deskside tools` and what can follow it."""
-    parser.add_argument("--json", action="store_true", help="for programs")
-    actions = parser.add_subparsers(dest="action", metavar="action", title="actions")
-
-    def action(name: str, sentence: str) -> argparse.ArgumentParser:
-        added = actions.add_parser(name, help=sentence, description=f"{sentence[0].upper()}{sentence[1:]}.")
-        add_shared(added, at_top=False)
-        added.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="for programs")
-        return added
-
+    action = add_actions(parser, add_shared)
     action("list", "the tool servers and their states (as without an action)")
     add = action("add", "add a program or an address")
     add.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable it gets; kept secret")

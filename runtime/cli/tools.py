@@ -7,32 +7,18 @@ import argparse
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from runtime.cli import exit_codes
-from runtime.cli.host_file import running_host
+from runtime.cli.host_file import host_or
 from runtime.cli.terminal import Terminal, neutralise, table
 from runtime.errors import BadRequest
 from runtime.messages.tools import ToolServerConfig, ToolServerInfo
 from runtime.paths import DataFolder
 
 _HEAD = ("NAME", "STATE", "TOOLS", "WHERE")
-
-
-class _Servers(Protocol):
-    """What the actions need, of a host or without one."""
-
-    async def tool_servers(self) -> tuple[ToolServerInfo, ...]: ...
-
-    async def add_tool_server(self, config: ToolServerConfig) -> ToolServerInfo: ...
-
-    async def remove_tool_server(self, name: str) -> None: ...
-
-    async def test_tool_server(self, config: ToolServerConfig) -> ToolServerInfo: ...
 
 
 def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
@@ -46,7 +32,7 @@ def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int
 
 async def _run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
     action = parsed.action or "list"
-    async with _servers(data) as servers:
+    async with host_or(data, lambda data: contextlib.aclosing(_Offline(data))) as servers:
         if action == "add":
             info = await servers.add_tool_server(config_of(parsed))
             terminal.line(f"Added {info.config.name}. `deskside tools test {info.config.name}` tries it.")
@@ -137,24 +123,8 @@ def _show_tools(info: ToolServerInfo, terminal: Terminal) -> None:
             terminal.line(f"    Not offered to models. {neutralise(tool.problem)}", "yellow")
 
 
-@contextlib.asynccontextmanager
-async def _servers(data: DataFolder) -> AsyncIterator[_Servers]:
-    host = running_host(data)
-    if host is not None:
-        from runtime.client.host_client import HostClient
-
-        async with HostClient(host.address, host.token) as client:
-            yield client
-        return
-    offline = _Offline(data)
-    try:
-        yield offline
-    finally:
-        await offline.close()
-
-
 class _Offline:
-    """The settings without a host."""
+    """The settings without a host: what `HostClient` offers, as far as it is used here."""
 
     def __init__(self, data: DataFolder) -> None:
         from runtime.host.settings import SettingsFile
@@ -177,5 +147,5 @@ class _Offline:
     async def test_tool_server(self, config: ToolServerConfig) -> ToolServerInfo:
         return await self._servers.test(config)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._servers.close()
