@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
@@ -15,6 +14,7 @@ from runtime.host.api.http import (
     KEEP_ALIVE_S,
     EventStream,
     WatchedResponse,
+    event_bytes,
     json_answer,
     read_struct,
 )
@@ -36,7 +36,6 @@ from runtime.messages.api import (
     ChatRequest,
     CountAnswer,
     CountRequest,
-    HostEvent,
     InstalledModel,
     LoadRequest,
     NewKey,
@@ -49,13 +48,6 @@ from runtime.options import ApiOptions, KeyLimits
 
 CHAT_ROUTE = "/admin/chat"
 COUNT_ROUTE = "/admin/count"
-
-_encode = msgspec.json.Encoder().encode
-
-
-def event_bytes(event: HostEvent | ChatEvent) -> bytes:
-    """One server-sent event."""
-    return b"data: " + _encode(event) + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,21 @@
 
 import asyncio
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
 
 from runtime.errors import RuntimeFault, to_failure
-from runtime.host.api.http import COMMENT, KEEP_ALIVE_S, EventStream, WatchedResponse, json_answer, read_struct
+from runtime.host.api.http import (
+    COMMENT,
+    KEEP_ALIVE_S,
+    EventStream,
+    WatchedResponse,
+    event_bytes,
+    json_answer,
+    read_struct,
+)
 from runtime.messages.tools import (
     ToolCallEvent,
     ToolCallFailed,
@@ -27,8 +34,6 @@ from runtime.tool_servers.servers import ToolServers
 
 CREATED = 201
 _PROGRESS_EVERY_S = 0.2
-
-_encode = msgspec.json.Encoder().encode
 
 
 class ToolsRoutes:
@@ -113,7 +118,7 @@ async def _stream_call(servers: ToolServers, wanted: ToolCallRequest, stream: Ev
             if calling.done():
                 break
             told.clear()
-            await stream.write(b"".join(map(_event_bytes, latest)) or COMMENT)
+            await stream.write(b"".join(map(event_bytes, latest)) or COMMENT)
             latest.clear()
             await asyncio.wait({calling}, timeout=_PROGRESS_EVERY_S)
     finally:
@@ -124,8 +129,4 @@ async def _stream_call(servers: ToolServers, wanted: ToolCallRequest, stream: Ev
         event: ToolCallEvent = ToolReturned(calling.result())
     except RuntimeFault as error:
         event = ToolCallFailed(to_failure(error))
-    await stream.end(_event_bytes(event))
-
-
-def _event_bytes(event: ToolCallEvent) -> bytes:
-    return b"data: " + _encode(event) + b"\n\n"
+    await stream.end(event_bytes(event))

@@ -182,6 +182,11 @@ async def _until_disconnect(receive: Receive) -> None:
         pass
 
 
+def event_bytes(event: msgspec.Struct) -> bytes:
+    """One server-sent event, whose data is JSON."""
+    return b"data: " + _encoder.encode(event) + b"\n\n"
+
+
 class EventStream:
     """Server-sent events over ASGI, begun by the first thing that is sent."""
 

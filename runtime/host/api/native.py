@@ -14,7 +14,7 @@ from runtime.errors import BadRequest, ModelLoading, NotSupported, RuntimeFault
 from runtime.host.admission import Ask
 from runtime.host.api.answering import infill_tokens, said
 from runtime.host.api.body import typed, without_nulls
-from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
+from runtime.host.api.http import EventStream, WatchedResponse, decode_json, event_bytes, json_answer, read_body
 from runtime.host.api.model_words import ModelShelf
 from runtime.host.api.native_adapters import AdapterRoutes
 from runtime.host.api.native_request import (
@@ -341,7 +341,7 @@ class NativeRoutes:
                                 await stream.beat()
                     last = gathered.last(ticket.model)
                     if ask.stream:
-                        await stream.end(b"data: " + _encode(last) + b"\n\n")
+                        await stream.end(event_bytes(last))
                     else:
                         answer = json_answer(last, headers={"x-request-id": ticket.request_id})
                         await answer(request.scope, request.receive, send)
@@ -443,7 +443,7 @@ class _Gathered:
         if not message.text and not message.logprobs:
             return b""
         chunk = NativeChunk(0, message.text, False, self._n_tokens, _probabilities(message.logprobs))
-        return b"data: " + _encode(chunk) + b"\n\n"
+        return event_bytes(chunk)
 
     def last(self, model: str) -> NativeCompletion:
         """The whole answer; in a stream without the text, which was sent."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from runtime.errors import RuntimeFault
+from runtime.host.api.http import event_bytes
 from runtime.messages.ipc import Delta, Finished
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, TokenLogprob, ToolCallHead, Usage
 
@@ -189,7 +190,7 @@ def _error_type(status: int) -> str:
 
 def error_event(error: RuntimeFault) -> bytes:
     """An error in the midst of a stream, as the official clients understand it."""
-    return b"data: " + _encode(error_shape(error)) + b"\n\n" + DONE
+    return event_bytes(error_shape(error)) + DONE
 
 
 def usage_shape(usage: Usage) -> UsageShape:
