@@ -43,6 +43,8 @@ MAX_IDLE_SEQUENCES = 16
 ENCODER_SEQUENCES = 32
 """Texts that an encoder reads in one batch; they cost it no memory."""
 LLAMA_MAX_SEQ = 256  # llama-cparams.h
+PLENTY = 2**62
+"""Free bytes where a load is only worked out: another judges whether it fits."""
 ALL_LAYERS = 10_000
 """More layers than any model has: as many as there are."""
 HOST_SHARE = 0.8
@@ -224,7 +226,7 @@ def resolve_draft(
         use_mmap=options.use_mmap,
         speculation="off",
     )
-    resolved = resolve(shape, asked, n_cores=n_cores, free_bytes=2**62, placement=placement)
+    resolved = resolve(shape, asked, n_cores=n_cores, free_bytes=PLENTY, placement=placement)
     if not placement.n_gpu_layers:
         resolved = replace(resolved, flash_attn=model.flash_attn)
     return replace(resolved, n_cells=model.n_cells, n_seq_max=model.n_seq_max, n_outputs_max=model.n_seq_max)

@@ -25,7 +25,6 @@ SAME_SPEED = 1.25
 """Devices whose measured reading speeds differ by less than this factor count as equally fast."""
 TYPICAL_PROMPT, TYPICAL_ANSWER = 512, 256
 """Tokens of the exchange by whose time layouts are compared."""
-PLENTY = 2**62
 
 Level = Literal["gpu", "experts", "partial", "cpu", "none"]
 
@@ -155,7 +154,7 @@ class Layouts:
             self._shape,
             replace(self._options, n_ctx=wish.n_ctx),
             n_cores=self._inputs.machine.n_cores,
-            free_bytes=PLENTY,
+            free_bytes=defaults.PLENTY,
             placement=placement,
             least_n_ubatch=self._inputs.least_n_ubatch,
         )

@@ -5,6 +5,8 @@ until it proposes a layout that is measured already. So the plan returned with `
 byte llama.cpp has told, and it fits by these figures.
 """
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from runtime.errors import KINDS, Failure, ModelLoadFailed, NotEnoughMemory
@@ -186,20 +188,7 @@ class _Planner:
 
 
 def _with_options(inputs: PlanInputs, options: LoadOptions) -> PlanInputs:
-    return PlanInputs(
-        model=inputs.model,
-        shape=inputs.shape,
-        options=options,
-        machine=inputs.machine,
-        models_options=inputs.models_options,
-        ours_bytes=inputs.ours_bytes,
-        alone=inputs.alone,
-        draft=inputs.draft,
-        projector_bytes=inputs.projector_bytes,
-        least_n_ubatch=inputs.least_n_ubatch,
-        history=inputs.history,
-        exact=False,
-    )
+    return dataclasses.replace(inputs, options=options, exact=False)
 
 
 def _is_wide(options: LoadOptions) -> bool:
