@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace as replaced
 
 from runtime.errors import StorageFault
-from runtime.gguf.adapter import adapter_load, check_fits, model_tensors, read_adapter, with_adapters
+from runtime.gguf.adapter import AdapterFile, adapter_load, check_fits, model_tensors, read_adapter, with_adapters
 from runtime.host.admission import Ask
 from runtime.host.subjects import Subject
 from runtime.messages.api import InstalledModel
@@ -26,22 +26,29 @@ def adapted(subject: Subject, adapters: Sequence[Adapter], find: Callable[[str],
     Raises:
         ModelNotFound: there is no such file or id.
         ModelLoadFailed: one is no adapter, or was made for another model.
-        StorageFault: one cannot be read.
+        StorageFault: one, or the model, cannot be read.
     """
-    loads = []
+    found: list[tuple[AdapterFile, float]] = []
     for one in adapters:
         path = Path(one.path).expanduser()
         if not path.is_file():
             path = Path(find(one.path).path)
         try:
-            adapter = read_adapter(path)
-            check_fits(adapter, *model_tensors(subject.path))
+            found.append((read_adapter(path), one.scale))
         except OSError as error:
-            raise StorageFault(
-                f"The adapter {path.name} cannot be read: {error.strerror or error}.", path=str(path)
-            ) from error
-        loads.append(adapter_load(adapter, one.scale, subject.shape.n_layer))
+            raise _unreadable("adapter", path, error) from error
+    try:
+        architecture, tensors = model_tensors(subject.path)
+    except OSError as error:
+        raise _unreadable("model", subject.path, error) from error
+    for adapter, _scale in found:
+        check_fits(adapter, architecture, tensors)
+    loads = [adapter_load(adapter, scale, subject.shape.n_layer) for adapter, scale in found]
     return replace(subject, shape=with_adapters(subject.shape, loads))
+
+
+def _unreadable(what: str, path: Path, error: OSError) -> StorageFault:
+    return StorageFault(f"The {what} {path.name} cannot be read: {error.strerror or error}.", path=str(path))
 
 
 def with_scales(ask: Ask, scales: tuple[AdapterScale, ...] | None) -> Ask:
