@@ -175,10 +175,7 @@ class Admission:
             return
         self._leave_queue(entry)
         self._tell_later()
-        n_choices = entry.ask.options.n if isinstance(entry.ask, Generate) else 1
-        cancelled: FinishReason = "cancelled"
-        reasons = (cancelled,) * n_choices
-        entry.mailbox.put(Finished(request_id, reasons, Usage(), Timings(), ("",) * n_choices))
+        entry.mailbox.put(cancelled(entry.ask))
 
     def ended(self, request_id: str) -> None:
         """The worker is done with a request, or was told to be."""
@@ -302,6 +299,13 @@ class Admission:
                     yield entry
                     still.append(line)
             lines = still
+
+
+def cancelled(ask: Ask) -> Finished:
+    """The end of a request that was cancelled before the worker had it."""
+    n_choices = ask.options.n if isinstance(ask, Generate) else 1
+    reason: FinishReason = "cancelled"
+    return Finished(ask.request_id, (reason,) * n_choices, Usage(), Timings(), ("",) * n_choices)
 
 
 def _slots_of(ask: Ask, n_parallel: int) -> int:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from runtime.errors import BugFault, RuntimeFault, from_failure, to_failure
 from runtime.host.adapters import with_scales
-from runtime.host.admission import Ask
+from runtime.host.admission import Ask, cancelled
 from runtime.host.caller import Caller
 from runtime.host.mailbox import Mailbox, RequestMessage
 from runtime.host.model_slot import ModelSlot
@@ -35,7 +35,7 @@ from runtime.messages.ipc import (
     Reranked,
     Tokenized,
 )
-from runtime.messages.shared import FinishReason, Timings, Usage
+from runtime.messages.shared import Timings, Usage
 from runtime.units import now
 
 log = logging.getLogger(__name__)
@@ -195,11 +195,7 @@ class Ticket:
             for request_id in self._ids:
                 self._lease.slot.admission.request_end(request_id)
         while self._unsent and self._mailbox is not None:
-            ask = self._unsent.popleft()
-            n_choices = ask.options.n if isinstance(ask, Generate) else 1
-            cancelled: FinishReason = "cancelled"
-            reasons = tuple(cancelled for _ in range(n_choices))
-            self._mailbox.put(Finished(ask.request_id, reasons, Usage(), Timings(), ("",) * n_choices))
+            self._mailbox.put(cancelled(self._unsent.popleft()))
 
     def end_with(self, error: RuntimeFault) -> None:
         """End the request with an error, wherever it stands: its reader gets it after what came before."""
