@@ -6,7 +6,6 @@ leaves the machine. Who speaks plain HTTP from elsewhere is told to use HTTPS.
 """
 
 import asyncio
-import ipaddress
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from runtime.host.access import is_loopback
 
 HANDSHAKE_WITHIN_S = 10
 _TLS_HANDSHAKE = 0x16
@@ -122,7 +123,4 @@ class TlsDoor(asyncio.Protocol):
 
 def _is_from_here(transport: asyncio.Transport) -> bool:
     peer = transport.get_extra_info("peername")
-    try:
-        return ipaddress.ip_address(peer[0]).is_loopback
-    except (TypeError, ValueError, IndexError):
-        return False
+    return bool(peer) and is_loopback(str(peer[0]))
