@@ -105,8 +105,9 @@ class ModelSlot:
         self.admission = Admission(options.max_waiting)
         """Where requests wait for their turn."""
         self.keep_s: float | None = None
-        self.adapter_scales: tuple[AdapterScale, ...] | None = None
         """How long programs asked to keep it when idle, in seconds; below 0 is for ever, None says nothing."""
+        self.adapter_scales: tuple[AdapterScale, ...] | None = None
+        """Scales of its adapters for requests that name none; None is as they were loaded."""
         self.used_at = time.monotonic()
         """When it was last used or loaded."""
         self._fraction = 0.0

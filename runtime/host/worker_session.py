@@ -16,8 +16,8 @@ from runtime.messages.ipc import Health, Load
 
 _CHECK_EVERY_S = 1.0
 _END_GRACE_S = 8.0
-"""A worker that is asked to end may write its last prompts to the disk before it does (4 s at most)."""
-"""How long a worker that was asked to end, or whose connection ended, may take to do so by itself."""
+"""How long a worker that was asked to end, or whose connection ended, may take to do so by itself. One that is asked
+may write its last prompts to the disk before it does (4 s at most)."""
 _MESSAGE_LINES = 12
 """Log lines of a dead worker that are put in the error; the log file has them all."""
 
