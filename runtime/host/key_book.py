@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from runtime.atomic_files import write_atomically
 from runtime.errors import BadRequest, LimitReached, NotAuthorized
 from runtime.host.keys import MAX_KEYS, hash_key, new_key
-from runtime.host.settings import SettingsFile, StoredKey, write_atomically
+from runtime.host.settings import SettingsFile, StoredKey
 from runtime.messages.api import ApiKeyInfo, NewKeyAnswer
 from runtime.options import KeyLimits
 from runtime.units import now, now_local

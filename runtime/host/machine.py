@@ -18,8 +18,8 @@ from typing import Protocol
 import msgspec
 import psutil
 
+from runtime.atomic_files import write_atomically
 from runtime.errors import Busy, RuntimeFault
-from runtime.host.settings import write_atomically
 from runtime.messages.fit import Machine, MachineSpeed
 from runtime.messages.hardware import HardwareSample
 from runtime.messages.load import ComputeDevice

@@ -7,8 +7,8 @@ from typing import Self
 import filelock
 import msgspec
 
+from runtime.atomic_files import write_atomically
 from runtime.errors import AlreadyRunning, StorageFault
-from runtime.host.settings import write_atomically
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
 

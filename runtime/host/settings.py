@@ -5,9 +5,7 @@ this version does not know are kept as they stand, so an older Deskside does not
 """
 
 import copy
-import os
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import tomli_w
 
+from runtime.atomic_files import write_atomically
 from runtime.errors import BadRequest, StorageFault
 from runtime.messages.tools import ToolServerConfig
 from runtime.options import ApiOptions, KeyLimits, LoadOptions, ModelsOptions
@@ -294,30 +293,3 @@ def _put(raw: Raw, name: str, value: Raw, kind: type[msgspec.Struct]) -> None:
         {key: entry for key, entry in old.items() if key not in kind.__struct_fields__} if isinstance(old, dict) else {}
     )
     raw[name] = {**unknown, **value}
-
-
-def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write beside the target and replace it, so that it is whole or as it was.
-
-    Args:
-        path: the target; its folder is made where it is missing.
-        content: what to write.
-        private: readable by this person alone (POSIX mode 0600).
-
-    Raises:
-        OSError: disk full, no permission.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, raw_beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
-    beside = Path(raw_beside)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if not private and os.name != "nt":
-            beside.chmod(0o644)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

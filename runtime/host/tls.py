@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from runtime.atomic_files import write_atomically
 from runtime.errors import WorldFault
 from runtime.host.access import own_addresses
-from runtime.host.settings import write_atomically
 from runtime.messages.api import Certificate
 
 VALID_DAYS = 397

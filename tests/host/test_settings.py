@@ -15,7 +15,6 @@ from runtime.host.settings import (
     Settings,
     SettingsFile,
     StoredKey,
-    write_atomically,
 )
 from runtime.options import ApiOptions, LoadOptions, ModelsOptions
 
@@ -155,13 +154,6 @@ def test_when_it_cannot_be_written_then_storage_fault_and_the_run_goes_on(tmp_pa
     with pytest.raises(StorageFault, match="could not be saved"):
         file.change(last_model="m")
     assert file.current.last_model == "m"
-
-
-def test_when_written_privately_then_only_the_owner_reads(tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "host.json"
-    write_atomically(target, b"x", private=True)
-    assert target.stat().st_mode & 0o777 == 0o600
-    assert list(target.parent.iterdir()) == [target]
 
 
 def test_when_migrated_0_to_1_then_a_file_without_version_is_taken_as_it_stands(path: Path) -> None:
