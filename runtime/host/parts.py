@@ -17,9 +17,9 @@ from runtime.host.machine import Devices, MeasureSpeed
 from runtime.host.planner_service import DryRunner
 from runtime.host.speed_log import Store
 from runtime.host.telemetry import Sampler
+from runtime.kept_secrets import Keyring
 from runtime.options import ModelsOptions
 from runtime.paths import DataFolder
-from runtime.tool_servers.secrets import Keyring
 
 log = logging.getLogger(__name__)
 

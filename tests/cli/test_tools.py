@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from runtime import kept_secrets
 from runtime.cli import exit_codes
 from runtime.cli.main import main
 from runtime.host.settings import SettingsFile
 from runtime.paths import DataFolder
-from runtime.tool_servers import secrets
 from tests.fakes.keyring import FakeKeyring
 from tests.fakes.tool_programs import SERVER
 
 
 @pytest.fixture(autouse=True)
 def _no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets.SecretStore, "_ring", lambda _self: FakeKeyring(is_there=False))
+    monkeypatch.setattr(kept_secrets.KeptSecrets, "_ring", lambda _self: FakeKeyring(is_there=False))
 
 
 def test_when_servers_are_added_listed_tried_and_removed_then_the_settings_follow(

@@ -84,6 +84,18 @@ def test_keyring_that_came_later_when_kept_then_the_file_no_longer_holds_it(data
     assert not (data.root / TOKEN_FILE).exists()
 
 
+def test_keyring_that_takes_nothing_new_when_kept_then_the_old_token_it_has_is_not_used(data: DataFolder) -> None:
+    class FullKeyring(MemoryKeyring):
+        def set_password(self, service_name: str, username: str, password: str) -> None:
+            raise RuntimeError(f"no room for {service_name} {username} {len(password)}")
+
+    ring = FullKeyring()
+    ring.kept[SERVICE, HUB] = "hf_old"
+    assert TokenStore(data, keyring=ring, use_environment=False).keep(HUB, "hf_new") == "file"
+    again = TokenStore(data, keyring=ring, use_environment=False).get(HUB)
+    assert (again.token, again.place) == ("hf_new", "file")
+
+
 @pytest.mark.parametrize("raw", [b"", b"[1]", b"{", b'{"a": 1}', b"x" * 100_000])
 def test_file_that_is_damaged_when_read_then_nobody_is_signed_in(data: DataFolder, raw: bytes) -> None:
     data.root.mkdir()
