@@ -7,7 +7,8 @@ import msgspec
 from PySide6.QtCore import QCoreApplication, QTimer, Signal
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QMenu, QPlainTextEdit, QVBoxLayout, QWidget
 
-from app.answer_form import GRAMMAR_EXAMPLES, SCHEMA_EXAMPLES, Form, form_of, problem_of, with_form
+from app.answer_form import GRAMMAR_EXAMPLES, SCHEMA_EXAMPLES, Form, form_of, with_form
+from app.form_check import problem_of
 from app.tasks import Lane
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
