@@ -84,6 +84,8 @@ class FakeTools:
     n_cancelled: int = 0
     test_failure: Failure | None = None
     log: tuple[str, ...] = ("server started",)
+    is_removal_held: bool = False
+    """Whether removing a server waits for `released`."""
 
     def __post_init__(self) -> None:
         self.released = threading.Event()
@@ -110,7 +112,9 @@ class FakeTools:
                 self.show(host, *(made if one.config.name == change.name else one for one in self.servers))
                 return 200, made
             case "DELETE", "/servers":
-                name = msgspec.json.decode(body, type=ToolServerRequest).name
+                name = self._named(msgspec.json.decode(body, type=ToolServerRequest).name).config.name
+                while self.is_removal_held and not self.released.wait(POLL_S) and not host.is_closing:
+                    pass
                 self.show(host, *(one for one in self.servers if one.config.name != name))
                 return 204, None
             case "POST", "/import":

@@ -193,6 +193,34 @@ def test_when_a_server_is_removed_then_it_can_be_undone(
     qtbot.waitUntil(lambda: not fake_host.tools.servers, timeout=WAIT_MS)
 
 
+def test_when_a_server_takes_long_to_end_then_it_does_not_come_back_meanwhile(
+    servers: ServersCard, context: AppContext, fake_host: FakeHost, qtbot: QtBot
+) -> None:
+    fake_host.tools.is_removal_held = True
+    servers.rows["files"].remove_wanted.emit()
+    context.tool_removals.finish()
+    qtbot.waitUntil(lambda: "DELETE /admin/tools/servers" in fake_host.paths, timeout=WAIT_MS)
+    assert "files" not in servers.rows
+    assert context.session.tools.n_offered == 0
+    context.tool_removals.undo("files")
+    assert "files" not in servers.rows
+    with qtbot.waitSignal(context.link.tools_changed, timeout=WAIT_MS):
+        fake_host.tools.released.set()
+    assert "files" not in servers.rows
+    fake_host.tools.show(fake_host, files_server())
+    qtbot.waitUntil(lambda: "files" in servers.rows, timeout=WAIT_MS)
+
+
+def test_when_a_server_cannot_be_removed_then_it_is_shown_again(
+    servers: ServersCard, context: AppContext, fake_host: FakeHost, qtbot: QtBot
+) -> None:
+    fake_host.tools.servers.clear()  # the host does not know it, and refuses
+    servers.rows["files"].remove_wanted.emit()
+    with qtbot.waitSignal(context.link.request_failed, timeout=WAIT_MS):
+        context.tool_removals.finish()
+    assert "files" in servers.rows
+
+
 def test_when_a_server_is_switched_off_then_the_host_is_told_and_its_tools_are_gone(
     servers: ServersCard, context: AppContext, fake_host: FakeHost, qtbot: QtBot
 ) -> None:
