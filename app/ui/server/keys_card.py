@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.link import HostLink
@@ -10,8 +10,9 @@ from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton, TintedButton, push_button
 from app.ui.controls.fields import IntField
 from app.ui.controls.labels import ElidedLabel, label
-from app.ui.pages.base import Card, SettingRow, clear_layout
-from app.ui.server.words import tr
+from app.ui.pages.base import SettingRow, clear_layout
+from app.ui.server.watched_card import WatchedCard
+from app.ui.server.words import HOUR_S, MINUTE_S, tr
 from app.ui.theme import Size, Space
 from runtime import units
 from runtime.messages.api import ApiKeyInfo, ApiState, NewKeyAnswer
@@ -23,7 +24,7 @@ POLL_MS = 2_000
 MAX_FIELD = 2**31 - 1
 """What a number field can hold; larger limits can be set by file."""
 
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+DAY_S = 24 * HOUR_S
 NEW_KEY_NAME_CHARS = 64
 
 
@@ -98,13 +99,13 @@ def is_key_name(text: str) -> bool:
     return bool(clean) and all(char.isalnum() or char in "_ .-" for char in clean)
 
 
-class KeysCard(Card):
+class KeysCard(WatchedCard):
     """Shows the keys of `ApiState`, with their use as of the last look."""
 
     copied = Signal(str)
 
     def __init__(self, link: HostLink, appearance: Appearance, parent: QWidget | None = None) -> None:
-        super().__init__(tr("API keys"), parent)
+        super().__init__(tr("API keys"), POLL_MS, parent)
         self._link = link
         self._appearance = appearance
         self._shown: tuple[object, ...] = ("nothing yet",)
@@ -128,19 +129,9 @@ class KeysCard(Card):
         self._list = QVBoxLayout()
         self._list.setSpacing(Space.S)
         self.column.addLayout(self._list)
-        self._timer = QTimer(self)
-        self._timer.setInterval(POLL_MS)
-        self._timer.timeout.connect(self._ask)
 
-    def set_watched(self, watched: bool) -> None:
-        """Ask for the keys' use only while somebody looks."""
-        if watched:
-            self._ask()
-            self._timer.start()
-        else:
-            self._timer.stop()
-
-    def _ask(self) -> None:
+    def look(self) -> None:
+        """Ask for the keys' use."""
         if self._is_asking or not self._link.is_connected:
             return
         self._is_asking = True
@@ -220,7 +211,7 @@ class KeysCard(Card):
 
     def set_limits(self, name: str, limits: KeyLimits) -> None:
         """Change what the holder of a key may take."""
-        self._link.set_key_limits(name, limits, self._ask)
+        self._link.set_key_limits(name, limits, self.look)
 
     def _delete(self, name: str, _checked: bool = False) -> None:
         self._link.delete_key(name)

@@ -1,13 +1,11 @@
 """Models in memory: what they do, when they go by themselves, and a button that lets them go now."""
 
-from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.link import HostLink
-from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
 from app.ui.controls.labels import ElidedLabel, label
-from app.ui.pages.base import Card
+from app.ui.server.watched_card import WatchedCard
 from app.ui.server.words import tr, unload_words
 from app.ui.theme import Size, Space
 from runtime import units
@@ -60,12 +58,11 @@ class _Row(QWidget):
         self._unload.setEnabled(model.state in ("ready", "failed"))
 
 
-class ModelsCard(Card):
+class ModelsCard(WatchedCard):
     """Rows are kept while models stay, so that focus and pointer do."""
 
-    def __init__(self, link: HostLink, appearance: Appearance, parent: QWidget | None = None) -> None:
-        super().__init__(tr("Models in memory"), parent)
-        del appearance
+    def __init__(self, link: HostLink, parent: QWidget | None = None) -> None:
+        super().__init__(tr("Models in memory"), TICK_MS, parent)
         self._link = link
         self._rows: dict[str, _Row] = {}
         self._none = label(tr("None. A request that names an installed model loads it."), "muted", wrap=True)
@@ -73,19 +70,8 @@ class ModelsCard(Card):
         self._list = QVBoxLayout()
         self._list.setSpacing(Space.S)
         self.column.addLayout(self._list)
-        self._timer = QTimer(self)
-        self._timer.setInterval(TICK_MS)
-        self._timer.timeout.connect(self.show_models)
 
-    def set_watched(self, watched: bool) -> None:
-        """Count down only while somebody looks."""
-        if watched:
-            self.show_models()
-            self._timer.start()
-        else:
-            self._timer.stop()
-
-    def show_models(self) -> None:
+    def look(self) -> None:
         """Show what is loaded."""
         now_s = units.now()
         loaded = {model.id: model for model in self._link.loaded}

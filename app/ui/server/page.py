@@ -37,7 +37,7 @@ class ServerPage(Page):
         )
         self._link = context.link
         self.switch = SwitchCard(self._link, appearance)
-        self.models = ModelsCard(self._link, appearance)
+        self.models = ModelsCard(self._link)
         self.requests = RequestsCard(self._link, appearance)
         self.connect_card = ConnectCard(self._link, appearance)
         self.dialects = DialectsCard(self._link, appearance)
@@ -141,4 +141,4 @@ class ServerPage(Page):
         self.connect_card.refresh()
         self.dialects.refresh()
         if self.models.isVisible():
-            self.models.show_models()
+            self.models.look()

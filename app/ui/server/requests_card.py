@@ -1,16 +1,12 @@
 """The live table of requests, with a way to cancel each."""
 
-from functools import partial
-
 from PySide6.QtCore import (
-    QEvent,
     QModelIndex,
     QObject,
     QPersistentModelIndex,
     QRectF,
     QSortFilterProxyModel,
     Qt,
-    QTimer,
 )
 from PySide6.QtGui import QKeyEvent, QPainter, QResizeEvent
 from PySide6.QtWidgets import (
@@ -27,8 +23,8 @@ from app.ui.appearance import Appearance
 from app.ui.controls.buttons import push_button
 from app.ui.controls.labels import label
 from app.ui.icons import paint_icon
-from app.ui.pages.base import Card
 from app.ui.server.request_model import ID_ROLE, IS_RUNNING_ROLE, RUNNING, SORT_ROLE, RequestModel, columns
+from app.ui.server.watched_card import WatchedCard
 from app.ui.server.words import tr
 from app.ui.theme import Size, Space
 from runtime.messages.api import RequestInfo
@@ -82,14 +78,13 @@ class RequestTable(QTableView):
             super().keyPressEvent(event)
 
 
-class RequestsCard(Card):
+class RequestsCard(WatchedCard):
     """Asks the host while somebody looks."""
 
     def __init__(self, link: HostLink, appearance: Appearance, parent: QWidget | None = None) -> None:
-        super().__init__(tr("Requests"), parent)
+        super().__init__(tr("Requests"), POLL_MS, parent)
         self._link = link
         self._is_asking = False
-        self._is_watched = False
         self._counts = label("", "small")
         self.head.insertWidget(1, self._counts)
         self._cancel = push_button(tr("Cancel the selected"), self.cancel_selected)
@@ -130,28 +125,17 @@ class RequestsCard(Card):
         self.table.selectionModel().selectionChanged.connect(lambda _new, _old: self._show_cancel())
         self._cancel_column = names.index("cancel")
         self.column.addWidget(self.table)
-        self._timer = QTimer(self)
-        self._timer.setInterval(POLL_MS)
-        self._timer.timeout.connect(self._ask)
         self._show(())
 
-    def set_watched(self, watched: bool) -> None:
-        """Ask only while somebody looks."""
-        self._is_watched = watched
-        if watched:
-            self._ask()
-            self._timer.start()
-        else:
-            self._timer.stop()
-
-    def _ask(self) -> None:
+    def look(self) -> None:
+        """Ask for the requests, once the answer to the last look is there."""
         if not self._is_asking and self._link.is_connected:
             self._is_asking = True
             self._link.list_requests(self._answered, failed=lambda _failure: self._answered(None))
 
     def _answered(self, requests: tuple[RequestInfo, ...] | None) -> None:
         self._is_asking = False
-        if requests is not None and self._is_watched:
+        if requests is not None and self.is_watched:
             self._show(requests)
 
     def _show(self, requests: tuple[RequestInfo, ...]) -> None:
@@ -177,18 +161,13 @@ class RequestsCard(Card):
         """Cancel them."""
         for request_id in self.selected_ids():
             self._link.cancel_request(request_id)
-        QTimer.singleShot(0, self, partial(self._ask))
+        self.look()
 
     def _on_click(self, index: QModelIndex) -> None:
         if index.column() == self._cancel_column and index.data(IS_RUNNING_ROLE):
             self._link.cancel_request(str(index.data(ID_ROLE)))
-            self._ask()
+            self.look()
 
     def _show_cancel(self) -> None:
         self._cancel.setVisible(self.model.rowCount() > 0)
         self._cancel.setEnabled(bool(self.selected_ids()))
-
-    def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Hide:
-            self._timer.stop()
-        return super().event(event)
