@@ -114,7 +114,8 @@ class ServerPage(Page):
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
-        self._watch()
+        for card in (self.requests, self.models, self.keys):
+            card.set_watched(False)  # also of a minimised window, whose widgets count as visible
 
     def _change(self, changes: dict[str, object]) -> None:
         state = self._link.api

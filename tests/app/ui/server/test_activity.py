@@ -180,3 +180,14 @@ def test_when_the_page_is_not_seen_then_the_host_is_not_asked(
     before = fake_host.paths.count("GET /admin/requests")
     qtbot.wait(1_200)
     assert fake_host.paths.count("GET /admin/requests") == before
+
+
+def test_when_the_window_is_minimised_then_nobody_looks_until_it_is_back(
+    qtbot: QtBot, page: ServerPage, live_window: MainWindow
+) -> None:
+    assert page.requests.is_watched
+    assert page.models.is_watched
+    live_window.showMinimized()
+    qtbot.waitUntil(lambda: not page.requests.is_watched and not page.models.is_watched, timeout=WAIT_MS)
+    live_window.showNormal()
+    qtbot.waitUntil(lambda: page.requests.is_watched and page.models.is_watched, timeout=WAIT_MS)
