@@ -1,9 +1,8 @@
 """A conversation as a Markdown document."""
 
-import re
-
 from PySide6.QtCore import QCoreApplication
 
+from app.fence import fenced
 from app.store.records import Attachment
 from app.tool_results import pretty
 from app.transcript import Node, Transcript
@@ -47,18 +46,11 @@ def to_markdown(title: str, system_prompt: str, transcript: Transcript) -> str:
 
 def _call(call: ToolCall) -> str:
     words = QCoreApplication.translate("Export", "Calls the tool `{name}`:")
-    return f"{words.format(name=call.name)}\n\n{fenced(pretty(call.arguments) or '{}', 'json')}"
+    return f"{words.format(name=call.name)}\n\n{fenced(pretty(call.arguments).rstrip() or '{}', 'json')}"
 
 
 def _result(transcript: Transcript, node: Node) -> str:
     call = transcript.call_of(node)
     words = QCoreApplication.translate("Export", "Tool `{name}`").format(name=call.name if call else node.tool_name)
     files = [f"*{spoken(one)}*" for one in node.attachments]
-    return "\n\n".join([f"## {words}", *files, fenced(node.content.text)])
-
-
-def fenced(text: str, language: str = "") -> str:
-    """A text in a fence longer than any in it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+    return "\n\n".join([f"## {words}", *files, fenced(node.content.text.rstrip())])

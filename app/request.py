@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from app.fence import fenced
 from app.store.records import Attachment
 from app.transcript import Node
 from runtime.messages.shared import MediaPart, Message, ModelFacts, Part, PicturePart, TextPart
@@ -175,10 +176,7 @@ def _named(one: Attachment) -> str:
 
 
 def _fenced(name: str, text: str) -> str:
-    """The text of a file under its name, in a fence longer than any in it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
+    """The text of a file under its name."""
     ending = name.rsplit(".", 1)[-1].lower() if "." in name else ""
     language = ending if re.fullmatch(r"[a-z0-9+#]{1,12}", ending) else ""
-    body = text if text.endswith("\n") else f"{text}\n"
-    return f"{name}:\n{fence}{language}\n{body}{fence}"
+    return f"{name}:\n{fenced(text, language)}"
