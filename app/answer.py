@@ -100,8 +100,7 @@ class Answer(QObject):
     def wait(self, notice: str) -> None:
         """There is no model yet: say what is waited for."""
         if self.node.notice != notice:
-            self.node.notice = notice
-            self.changed.emit(self.node.id)
+            self.note(notice)
 
     def note(self, notice: str) -> None:
         """Say something about this answer."""

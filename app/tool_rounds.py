@@ -217,8 +217,7 @@ class ToolRounds(QObject):
 
     def _returned(self, round_: _Round, waiting: _Waiting, result: ToolResult) -> None:
         node = waiting.node
-        model = self._answering.choice(round_.opened).ready
-        n_ctx = model.facts.n_ctx if model is not None and model.facts is not None else 0
+        n_ctx = self._answering.choice(round_.opened).n_ctx
         files = files_of(result)
         for attachment, data in files:
             self._answering.media.hold(attachment.sha256, data)

@@ -149,8 +149,8 @@ class Inspector(QWidget):
         row.changed.connect(self._on_option)
         return row
 
-    def _lines(self, fold: Fold, title: str, tip: str, on_edit: object, *, code: bool = False) -> LinesRow:
-        row = LinesRow(title, tip, tip, code=code, appearance=self._appearance)
+    def _lines(self, fold: Fold, title: str, tip: str, on_edit: object) -> LinesRow:
+        row = LinesRow(title, tip, tip)
         row.edited.connect(on_edit)
         fold.content.addWidget(row)
         return row
@@ -175,16 +175,20 @@ class Inspector(QWidget):
         self._preset.setCurrentIndex(max(0, at))
 
     def _show_form(self) -> None:
-        shape, model = self._session.setup.shape, self._session.model
+        shape = self._session.setup.shape
         self.form.show_setup(shape, self._options)
-        self._reasons = model.facts.reasoning if model is not None and model.facts is not None else None
+        self._reasons = self._whether_it_reasons()
         self.reasoning.show_setup(shape, reasons=self._reasons)
 
     def _show_whether_it_reasons(self) -> None:
         """Another model may be loaded now; told with each count, so only a change is shown."""
-        model = self._session.model
-        if (model.facts.reasoning if model is not None and model.facts is not None else None) != self._reasons:
+        if self._whether_it_reasons() != self._reasons:
             self._show_form()
+
+    def _whether_it_reasons(self) -> bool | None:
+        """Of the model that would answer; `None` while none is ready."""
+        model = self._session.model
+        return model.facts.reasoning if model is not None and model.facts is not None else None
 
     def _show_presets(self) -> None:
         self._preset.clear()

@@ -165,8 +165,6 @@ class LinesRow(QWidget):
         description: str,
         placeholder: str = "",
         *,
-        code: bool = False,
-        appearance: Appearance | None = None,
         lines: int = 3,
     ) -> None:
         super().__init__()
@@ -180,8 +178,6 @@ class LinesRow(QWidget):
         self.field.setPlaceholderText(placeholder)
         self.field.setAccessibleName(title)
         self.field.setAccessibleDescription(description)
-        if code and appearance is not None:
-            self.field.setFont(appearance.font(code=True))
         self.field.setFixedHeight(self.field.fontMetrics().lineSpacing() * lines + 2 * Space.XS)
         self.problem = label("", "bad", wrap=True)
         self.problem.hide()

@@ -8,6 +8,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 
 from app.context import AppContext
+from app.model_choice import current_model
 from app.speed import HISTORY_S, SpeedView
 from app.ui.appearance import Appearance
 from app.ui.controls.buttons import IconButton
@@ -113,8 +114,7 @@ class StatusBar(QWidget):
             self._model.set_text(self.tr("Starting…"))
             self._fit()
             return
-        loaded = self._context.link.loaded
-        model = next((each for each in loaded if each.state == "ready"), loaded[0] if loaded else None)
+        model = current_model(self._context.link)
         self._model.set_text(self._model_text(model))
         self._model.set_tone("red" if model is not None and model.state == "failed" else "")
         failed = model is not None and model.failure is not None
