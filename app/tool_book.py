@@ -1,6 +1,5 @@
 """Which tools a conversation offers, and which may run without a question. The only place that decides both."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -100,17 +99,6 @@ class ToolBook(QObject):
             # One: a small model that must call would call until it is cut off.
             parallel_tool_calls=shape.parallel_tool_calls and not must_call,
         )
-
-    def find(self, call_name: str, servers: Iterable[str] | None = None) -> Found | None:
-        """The tool a model calls by this name, of any server or of these."""
-        wanted = None if servers is None else set(servers)
-        for server in self.servers:
-            if wanted is not None and server.config.name not in wanted:
-                continue
-            for tool in server.tools:
-                if tool.call_name == call_name:
-                    return Found(server, tool)
-        return None
 
     # --- what may run
 

@@ -9,6 +9,7 @@ from PySide6.QtGui import QPixmap
 
 from app.context import AppContext
 from app.store.records import ToolSetup
+from app.tool_book import Found
 from app.ui.pages.settings import SettingsPage
 from app.ui.window import MainWindow
 from runtime.messages.shared import MediaPart
@@ -105,8 +106,8 @@ class ToolShooter(Shooter):
 
     def settings(self, host: FakeHost, context: AppContext, window: MainWindow) -> None:
         """The section of Settings."""
-        found = context.tools.find("files__read_file")
-        assert found is not None
+        server = context.tools.servers[0]
+        found = Found(server, next(tool for tool in server.tools if tool.call_name == "files__read_file"))
         context.tools.allow_always(found)
         broken = ToolServerConfig(
             "weather", "http", url="https://weather.example.org/mcp", headers={"Authorization": ""}

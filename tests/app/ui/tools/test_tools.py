@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
 from app.store.records import ToolSetup
+from app.tool_book import Found
 from app.ui.pages.settings import SettingsPage
 from app.ui.pages.tool_servers import ServersCard
 from app.ui.transcript.tool_card import ToolCard
@@ -231,8 +232,8 @@ def test_when_a_server_is_switched_off_then_the_host_is_told_and_its_tools_are_g
 
 def test_when_a_permission_is_revoked_then_it_is_gone(tooled: MainWindow, context: AppContext) -> None:
     tooled.show_page("settings")
-    found = context.tools.find("files__read_file")
-    assert found is not None
+    server = context.tools.servers[0]
+    found = Found(server, next(tool for tool in server.tools if tool.call_name == "files__read_file"))
     context.tools.allow_always(found)
     page = tooled.findChild(SettingsPage)
     assert page is not None
