@@ -1,10 +1,11 @@
 """Buttons that keep their icon in the colours of the appearance in use."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPaintEvent
-from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QToolButton, QWidget
 
 from app.ui.appearance import Appearance
 from app.ui.theme import Size, Space
@@ -81,6 +82,17 @@ def push_button(
     if on_click is not None:
         button.clicked.connect(lambda _checked=False: on_click())
     return button
+
+
+def tab_buttons(titles: dict[str, str], show: Callable[[str], None], group: QButtonGroup) -> dict[str, QPushButton]:
+    """A quiet button for each tab, by the tab's name; `show` is told the name. One of the group is pressed."""
+    buttons: dict[str, QPushButton] = {}
+    for name, title in titles.items():
+        button = push_button(title, partial(show, name), kind="quiet")
+        button.setCheckable(True)
+        group.addButton(button)
+        buttons[name] = button
+    return buttons
 
 
 class TintedButton(QPushButton):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.context import AppContext
 from app.models_link import ModelsLink
 from app.plan_watch import Verdicts
 from app.ui.appearance import Appearance
-from app.ui.controls.buttons import push_button
+from app.ui.controls.buttons import tab_buttons
 from app.ui.controls.labels import label
 from app.ui.models.discover import DiscoverView
 from app.ui.models.installed import InstalledView
@@ -22,8 +22,6 @@ from app.ui.models.words import tr
 from app.ui.pages.base import centred
 from app.ui.theme import Space
 from runtime.messages.api import InstalledModel
-
-TABS = ("installed", "discover", "downloads")
 
 
 class ModelsPage(QWidget):
@@ -70,15 +68,10 @@ class ModelsPage(QWidget):
         head.setSpacing(Space.HAIR)
         head.addWidget(label(tr("Models"), "title"))
         head.addSpacing(Space.M)
-        self._buttons: dict[str, QPushButton] = {}
-        self._group = QButtonGroup(self)
         titles = {"installed": tr("Installed"), "discover": tr("Discover"), "downloads": tr("Downloads")}
-        for name in TABS:
-            tab = push_button(titles[name], partial(self.show_tab, name), kind="quiet")
-            tab.setCheckable(True)
-            self._group.addButton(tab)
-            self._buttons[name] = tab
-            head.addWidget(tab)
+        self._buttons = tab_buttons(titles, self.show_tab, QButtonGroup(self))
+        for button in self._buttons.values():
+            head.addWidget(button)
         head.addStretch(1)
         column.addLayout(centred(head))
         self._tabs = QStackedWidget()

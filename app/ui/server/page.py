@@ -1,15 +1,13 @@
 """Server: the API switch above four tabs: who uses it now, how programs connect, keys, settings."""
 
-from functools import partial
-
 import msgspec
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QWidget
 
 from app.context import AppContext
 from app.ui.appearance import Appearance
-from app.ui.controls.buttons import push_button
+from app.ui.controls.buttons import tab_buttons
 from app.ui.pages.base import Page
 from app.ui.server.connect_card import ConnectCard
 from app.ui.server.keys_card import KeysCard
@@ -20,8 +18,6 @@ from app.ui.server.switch_card import DialectsCard, SwitchCard
 from app.ui.server.words import tr
 from app.ui.theme import Space
 from runtime.options import ApiOptions
-
-TABS = ("activity", "connect", "keys", "settings")
 
 
 class ServerPage(Page):
@@ -77,14 +73,9 @@ class ServerPage(Page):
             "keys": tr("Keys"),
             "settings": tr("Settings"),
         }
-        self._buttons: dict[str, QPushButton] = {}
-        self._group = QButtonGroup(self)
-        for name in TABS:
-            tab = push_button(titles[name], partial(self.show_tab, name), kind="quiet")
-            tab.setCheckable(True)
-            self._group.addButton(tab)
-            self._buttons[name] = tab
-            row.addWidget(tab)
+        self._buttons = tab_buttons(titles, self.show_tab, QButtonGroup(self))
+        for button in self._buttons.values():
+            row.addWidget(button)
         row.addStretch(1)
         return row
 
