@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -116,6 +117,24 @@ def test_when_allowed_then_each_dialects_address_becomes_the_picture(site: Site,
         "data": DATA,
     }
     assert site.seen[-1] == f"pictures.example:{site.server_address[1]}/p.png"
+
+
+def test_when_several_are_fetched_then_certificates_are_read_once_and_not_by_the_event_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_by: list[int] = []
+    real = ssl.create_default_context
+
+    def read(*args: Any, **named: Any) -> ssl.SSLContext:
+        read_by.append(threading.get_ident())
+        return real(*args, **named)
+
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    picture_fetch._tls.cache_clear()
+    url = url_of(site, "/moved")
+    filled({"messages": [*chat(url)["messages"], *chat(url)["messages"]]})
+    assert len(read_by) == 1
+    assert read_by[0] != threading.get_ident()
 
 
 def test_when_not_allowed_then_nothing_is_asked(site: Site) -> None:

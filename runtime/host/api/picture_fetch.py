@@ -8,9 +8,11 @@ Proxies of the environment are not used: they would look names up themselves.
 
 import asyncio
 import base64
+import functools
 import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -63,6 +65,14 @@ def is_public(address: str) -> bool:
         if inner is not None:
             return is_public(str(inner))
     return found.is_global and not found.is_multicast
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """What is trusted, read once. Blocks: importing the library and reading all certificates takes a while."""
+    import httpx  # late: it costs start-up time
+
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class PictureFetcher:
@@ -129,13 +139,17 @@ class PictureFetcher:
 
     async def _get(self, url: str, where: str, limit_bytes: int) -> tuple[bytes, str] | str:
         """The picture, or where it is said to be."""
-        import httpx  # late: it costs start-up time
-
         host, port, address = await self._checked(url, where)
+        tls = await asyncio.to_thread(_tls)
+        import httpx  # late, as above
+
         try:
             target = httpx.URL(url).copy_with(host=address, fragment=None)
             async with (
-                httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=FETCH_WITHIN_S) as client,
+                # One for each request: a kept connection to an address may have been made for another name.
+                httpx.AsyncClient(
+                    verify=tls, trust_env=False, follow_redirects=False, timeout=FETCH_WITHIN_S
+                ) as client,
                 client.stream(
                     "GET",
                     target,
