@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,10 +118,7 @@ class ToolServers:
         """
         async with self._lock:
             config = checked(config)
-            if any(known.name == config.name for known in self._kept.read()):
-                raise BadRequest(
-                    f'There is a server "{config.name}" already.', hint="Choose another name.", param="name"
-                )
+            self._check_free(config.name)
             await self._put(config, None)
         return self._named(config.name)
 
@@ -156,10 +153,8 @@ class ToolServers:
         async with self._lock:
             before = self._config(name)
             config = checked(config)
-            if config.name != name and any(known.name == config.name for known in self._kept.read()):
-                raise BadRequest(
-                    f'There is a server "{config.name}" already.', hint="Choose another name.", param="name"
-                )
+            if config.name != name:
+                self._check_free(config.name)
             await self._put(config, before)
         return self._named(config.name)
 
@@ -251,6 +246,10 @@ class ToolServers:
             raise ToolNotFound(f'There is no tool server "{name}".', hint="Add it under Settings.", server=name)
         return found
 
+    def _check_free(self, name: str) -> None:
+        if any(known.name == name for known in self._kept.read()):
+            raise BadRequest(f'There is a server "{name}" already.', hint="Choose another name.", param="name")
+
     def _named(self, name: str) -> ToolServerInfo:
         return next(info for info in self.list() if info.config.name == name)
 
@@ -331,8 +330,8 @@ class ToolServers:
         self._tells = False
         self._on_change(self.list())
 
-    def _in_background(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
-        task: asyncio.Task[None] = asyncio.create_task(work)
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
