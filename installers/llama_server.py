@@ -65,8 +65,8 @@ def llama_server() -> Path:
     builder = bootstrap.cache_folder() / "builder"
     bootstrap.make_venv(builder)
     bootstrap.pip_install(builder, bootstrap.BUILD_LOCK)
-    programs = bootstrap.venv_program("python", builder).parent
-    path = str(programs) + os.pathsep + os.environ.get("PATH", "")
+    cmake = bootstrap.venv_program("cmake", builder)
+    path = str(cmake.parent) + os.pathsep + os.environ.get("PATH", "")
     work = store.with_name(store.name + f".{os.getpid()}.partial")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -76,9 +76,9 @@ def llama_server() -> Path:
         source = fetch_source(work, builder, path)
         build = work / "build"
         generator = [] if os.name == "nt" else ["-G", "Ninja"]
-        configure = ["cmake", *generator, "-S", str(source), "-B", str(build), *defines()]
-        run([*configure], work / "configure.log", path)
-        compile_ = ["cmake", "--build", str(build), "--config", "Release", "--target", "llama-server", "--parallel"]
+        configure = [str(cmake), *generator, "-S", str(source), "-B", str(build), *defines()]
+        run(configure, work / "configure.log", path)
+        compile_ = [str(cmake), "--build", str(build), "--config", "Release", "--target", "llama-server", "--parallel"]
         bootstrap.watch_compile([*compile_, str(os.cpu_count() or 1)], work / "compile.log", PATH=path)
         (program,) = build.rglob(PROGRAM)
         shutil.rmtree(store, ignore_errors=True)
@@ -112,10 +112,9 @@ def run(command: list[str], log: Path, path: str) -> None:
     Raises:
         bootstrap.SetupError: if it fails; shows the end of the log.
     """
-    program = shutil.which(command[0], path=path) or command[0]
     with log.open("w", encoding="utf-8", errors="replace") as output:
         done = subprocess.run(
-            [program, *command[1:]],
+            command,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
