@@ -12,16 +12,14 @@ from collections.abc import Callable
 from runtime.errors import BugFault, GenerationFailed, RuntimeFault, to_failure
 from runtime.messages.shared import FinishReason, PositionLogprobs
 from runtime.scheduler.adapters import AdapterTurns, having
+from runtime.scheduler.filling import Filler
 from runtime.scheduler.hostcache import SavedState
 from runtime.scheduler.limits import (
     BROKEN_WINDOW_S,
-    MIN_PROMPT_ROWS,
     RESERVE_TOKENS,
     SHARED_WAIT_TOKENS,
-    STALL_LIMIT_S,
     Limits,
 )
-from runtime.scheduler.media import MediaSlice
 from runtime.scheduler.memory import KvMemory
 from runtime.scheduler.placement import Placement
 from runtime.scheduler.plan import NO_TOKEN, NOT_SAMPLED, BatchPlan, BatchResult
@@ -73,10 +71,8 @@ class Scheduler:
         self._reading: list[Unit] = []
         self._generating: list[Unit] = []
         self._outputs: list[EngineOutput] = []
-        self._row_limit = limits.n_batch
-        self._prompt_rows = limits.n_ubatch
+        self._filler = Filler(limits, memory.kind, speculation, lambda: self.kv_used)
         self._admission_paused = False
-        self._was_media = False
         self._last_error_s: float | None = None
         self.is_broken = False
         """llama.cpp failed twice in a short time: end the process."""
@@ -166,95 +162,13 @@ class Scheduler:
             return None
         plan = BatchPlan()
         if not self._has_adapters:
-            self._fill(plan, self._reading, self._generating)
+            self._filler.fill(plan, self._reading, self._generating)
             return plan
         plan.adapters = self._turns.choose([*self._generating, *self._reading])
         self._has_adapters = any(job.request.adapters is not None for job in self._jobs.values())
-        self._fill(plan, having(plan.adapters, self._reading), having(plan.adapters, self._generating))
+        reading, generating = having(plan.adapters, self._reading), having(plan.adapters, self._generating)
+        self._filler.fill(plan, reading, generating)
         return plan
-
-    def _fill(self, plan: BatchPlan, reading: list[Unit], generating: list[Unit]) -> None:
-        """Put rows of these units in; they have the same adapters."""
-        if not reading:
-            self._was_media = False
-            self._add_generating(plan, generating, alone=True)
-            return
-        self._was_media = self._is_media_turn(reading, generating)
-        if self._was_media:
-            self._add_media(plan, reading, generating)
-        else:
-            self._add_generating(plan, generating, alone=False)
-            self._add_reading(plan, reading, generating)
-
-    def _is_media_turn(self, reading: list[Unit], generating: list[Unit]) -> bool:
-        """Whether to decode rows of a picture now. They and tokens take turns, where there are both."""
-        n_standing = sum(1 for unit in reading if unit.layout.span_at(unit.n_held) is not None)
-        is_alone = n_standing == len(reading) and not generating
-        return n_standing > 0 and (is_alone or not self._was_media)
-
-    def _add_media(self, plan: BatchPlan, reading: list[Unit], generating: list[Unit]) -> None:
-        """Rows of the picture that the oldest of those prompts has come to."""
-        for unit in reading:
-            span = unit.layout.span_at(unit.n_held)
-            if span is None:
-                continue
-            first = unit.n_held - span.start
-            n_rows = span.n_rows - first
-            if span.is_causal:
-                room = min(self._limits.n_batch, self._row_limit)
-                n_rows = min(n_rows, min(room, self._prompt_rows, self._limits.n_ubatch) if generating else room)
-                n_rows = self._stop_at_point(unit, n_rows)
-            position = unit.layout.position(span.start)
-            plan.media = MediaSlice(span, first, n_rows, position)
-            plan.positions.extend(map(unit.layout.position, range(unit.n_held, unit.n_held + n_rows)))
-            plan.add_prompt_rows(unit, n_rows)
-            return
-
-    def _add_generating(self, plan: BatchPlan, generating: list[Unit], *, alone: bool) -> None:
-        """`alone`: no prompt is read in this step."""
-        limits = self._limits
-        generating = generating[: min(self._row_limit, limits.n_outputs_max)]
-        if self._speculation is not None and generating and alone:  # prompts fill the step already
-            rows = min(limits.n_batch, self._row_limit, limits.n_outputs_max, limits.n_cells - self.kv_used)
-            drafts = self._speculation.drafts(generating, limits.n_ctx, rows - len(generating))
-            if drafts is not None:
-                plan.add_drafted(generating, drafts)
-                return
-        plan.add_generating(generating)
-
-    def _add_reading(self, plan: BatchPlan, reading: list[Unit], generating: list[Unit]) -> None:
-        room = min(self._limits.n_batch, self._row_limit) - plan.n_decode
-        if generating:
-            room = min(room, self._prompt_rows, self._limits.n_ubatch)
-        for place, unit in enumerate(reading):
-            if room <= 0:
-                break
-            # Every sequence moves by a token at least, so the oldest may not take the last rows.
-            behind = len(reading) - place - 1
-            n_rows = min(len(unit.tokens) - unit.n_held, max(1, room - behind))
-            n_rows = self._stop_at_point(unit, unit.layout.text_rows(unit.n_held, n_rows))
-            if not n_rows:
-                continue  # it stands at a picture
-            end = unit.n_held + n_rows
-            is_last = end == len(unit.tokens) and unit.job.max_tokens > 0
-            if is_last and len(plan.output_rows) >= self._limits.n_outputs_max:
-                break
-            position = unit.layout.position(unit.n_held)
-            plan.positions.extend(range(position, position + n_rows))
-            plan.add_prompt_rows(unit, n_rows)
-            room -= n_rows
-
-    def _stop_at_point(self, unit: Unit, n_rows: int) -> int:
-        """End a chunk where a state is to be saved."""
-        if self._memory.kind != "points":
-            return n_rows
-        for point in self._points(unit):
-            if unit.n_held < point < unit.n_held + n_rows:
-                return point - unit.n_held
-        return n_rows
-
-    def _points(self, unit: Unit) -> tuple[int, ...]:
-        return unit.job.request.save_points or (len(unit.job.request.prompt) - 1,)
 
     # --- admission ---
 
@@ -348,8 +262,8 @@ class Scheduler:
     def apply(self, plan: BatchPlan, result: BatchResult, now_s: float) -> None:
         """Take in what a decode returned (codes: llama.h, `llama_decode`)."""
         if result.code == 0:
-            self._row_limit = self._limits.n_batch
-            self._measure(plan, result.decode_s)
+            self._filler.row_limit = self._limits.n_batch
+            self._filler.measure(plan, result.decode_s)
             if self._speculation is not None:
                 self._speculation.is_paused = False
             self._apply_rows(plan, now_s)
@@ -365,14 +279,6 @@ class Scheduler:
         else:
             self._compute_error(result.code, now_s)
 
-    def _measure(self, plan: BatchPlan, decode_s: float) -> None:
-        n_rows = len(plan.tokens)
-        if n_rows - plan.n_decode >= MIN_PROMPT_ROWS and decode_s > 0:
-            rows = int(n_rows / decode_s * STALL_LIMIT_S)
-            self._prompt_rows = max(MIN_PROMPT_ROWS, min(rows, self._limits.n_ubatch))
-        elif self._speculation is not None and n_rows == plan.n_decode:
-            self._speculation.measure(n_rows, decode_s)
-
     def _apply_rows(self, plan: BatchPlan, now_s: float) -> None:
         chunks = plan.chunks
         for unit, n_rows in chunks[: plan.n_generating]:
@@ -383,7 +289,7 @@ class Scheduler:
             self.placement.extend(unit.seq_id, unit.tokens[unit.n_held : end])
             unit.n_held = end
             job = unit.job
-            if self._memory.kind == "points" and end in self._points(unit):
+            if self._memory.kind == "points" and end in job.save_points:
                 self.placement.save_point(unit.seq_id)
             if unit.n_generated == 0 and unit.index == 0:
                 self._outputs.append(PromptRead(job.request.request_id, end, len(job.request.prompt), job.n_cached))
@@ -537,9 +443,9 @@ class Scheduler:
         if self.placement.evict_oldest():
             return
         if not plan.is_whole:
-            self._row_limit = len(plan.tokens) // 2
+            self._filler.row_limit = len(plan.tokens) // 2
             return
-        self._row_limit = self._limits.n_batch
+        self._filler.row_limit = self._limits.n_batch
         active = self._reading + self._generating
         youngest = max(active, key=lambda unit: (unit.job.submitted_s, unit.index))
         if len(active) > 1:

@@ -136,6 +136,11 @@ class Job:
         self.units = [Unit(self, index, sampler) for index, sampler in enumerate(samplers)]
         self.n_open = len(self.units)
 
+    @property
+    def save_points(self) -> tuple[int, ...]:
+        """Lengths of the prompt at which its state is kept, for a memory that cannot be cut."""
+        return self.request.save_points or (len(self.request.prompt) - 1,)
+
     def done(self, now_s: float) -> Done:
         """The last word on a request whose units have all ended."""
         n_prompt = len(self.request.prompt)
