@@ -339,7 +339,7 @@ class Scheduler:
             if n_rows > 1 and n_taken:
                 speculation.note(unit, n_rows - 1, n_taken - 1)
             if unit.n_ahead and not self._forget_ahead(unit):
-                self._requeue_after_abort(unit)
+                self._requeue(unit)
             first += n_rows
 
     def _forget_ahead(self, unit: Unit) -> bool:
@@ -449,10 +449,7 @@ class Scheduler:
         active = self._reading + self._generating
         youngest = max(active, key=lambda unit: (unit.job.submitted_s, unit.index))
         if len(active) > 1:
-            self._leave(youngest, keep=False)
-            youngest.n_held = youngest.n_shared = 0
-            youngest.state = UnitState.QUEUED
-            self._line.put_back(youngest)
+            self._requeue(youngest)
             self._admission_paused = True
             return
         error = GenerationFailed("The model's memory has no room for one more token.", llama_code=1)
@@ -475,13 +472,14 @@ class Scheduler:
             if is_cut and (held > kept or is_unsure):
                 is_cut = self._memory.remove_range(unit.seq_id, unit.layout.position(kept), -1)
             if not is_cut:
-                self._requeue_after_abort(unit)
+                self._requeue(unit)
                 continue
             if is_reading:
                 self.placement.extend(unit.seq_id, unit.tokens[unit.n_held : kept])
             unit.n_held = kept
 
-    def _requeue_after_abort(self, unit: Unit) -> None:
+    def _requeue(self, unit: Unit) -> None:
+        """Back into the line; its prompt, and what it wrote, are read again."""
         self._leave(unit, keep=False)
         unit.n_held = unit.n_shared = 0
         unit.state = UnitState.QUEUED
