@@ -25,8 +25,9 @@ class Limits:
         n_batch: most rows of a decode.
         n_ubatch: most prompt rows while anyone generates.
         n_outputs_max: most rows with logits in a decode; llama.cpp ends the process above it.
-        place_shows: whether the last bits of a result depend on which cells a sequence has (without flash attention
-            the sums run over all cells). Then a seeded request that runs alone begins at the first one.
+        reads_all_cells: whether attention runs over all cells in use, whoever's they are (without flash attention).
+            Then the last bits of a result depend on which cells a sequence has, so a seeded request that runs alone
+            begins at the first one; and each cell costs every row, so idle conversations keep few of them.
     """
 
     n_ctx: int
@@ -36,4 +37,4 @@ class Limits:
     n_batch: int
     n_ubatch: int
     n_outputs_max: int
-    place_shows: bool = False
+    reads_all_cells: bool = False

@@ -57,9 +57,9 @@ class Placement:
         host_cache_bytes: int,
         store: StateStore | None = None,
         *,
-        cells_cost: bool = False,
+        reads_all_cells: bool = False,
     ) -> None:
-        """`cells_cost`: a decode takes longer for each cell in use, whoever's it is."""
+        """`reads_all_cells`: see `runtime.scheduler.limits.Limits`."""
         self.memory = memory
         self.tree = PrefixTree()
         self.host = HostCache(host_cache_bytes, self._on_crowded_out)
@@ -68,7 +68,7 @@ class Placement:
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._n_seq_max = n_seq_max
         # Where nothing can be kept outside, an idle sequence is worth its cost.
-        self._moves_idle = cells_cost and host_cache_bytes > 0 and memory.kind != "points"
+        self._moves_idle = reads_all_cells and host_cache_bytes > 0 and memory.kind != "points"
 
     @property
     def n_idle(self) -> int:

@@ -62,7 +62,9 @@ class Scheduler:
         self._piece = piece
         self._eog_ids = eog_ids
         self._speculation = speculation
-        self.placement = Placement(memory, limits.n_seq_max, host_cache_bytes, store, cells_cost=limits.place_shows)
+        self.placement = Placement(
+            memory, limits.n_seq_max, host_cache_bytes, store, reads_all_cells=limits.reads_all_cells
+        )
         self._store = store
         self._line = WaitingLine()
         self._turns = AdapterTurns()
@@ -245,7 +247,7 @@ class Scheduler:
         return len(unit.tokens) - unit.n_shared + max(left, 0)
 
     def _start(self, unit: Unit, now_s: float) -> None:
-        if self._limits.place_shows and not self.n_active and not self._reusable(unit):
+        if self._limits.reads_all_cells and not self.n_active and not self._reusable(unit):
             while self.placement.evict_oldest():
                 pass  # what idle conversations hold goes to host memory
         placed = self.placement.place(unit.tokens, self._reusable(unit), unit.layout, self._take_state(unit))

@@ -82,7 +82,7 @@ class Engine:
                 n_batch=resolved.n_batch,
                 n_ubatch=resolved.n_ubatch,
                 n_outputs_max=self._backend.n_outputs_max,
-                place_shows=resolved.flash_attn == "off",
+                reads_all_cells=resolved.flash_attn == "off",
             ),
             piece=lambda token: model.vocab.token_bytes(token, special=True),
             eog_ids=model.vocab.eog_ids,

@@ -89,7 +89,7 @@ class Rig:
         n_batch: int = 64,
         n_ubatch: int = 32,
         host_cache_bytes: int = 0,
-        place_shows: bool = False,
+        reads_all_cells: bool = False,
         store: StateStore | None = None,
         drafter: ScriptedDrafter | None = None,
         n_draft_max: int = 4,
@@ -101,7 +101,7 @@ class Rig:
         self.memory.n_cells = n_cells
         n_outputs_max = n_seq_max + (n_draft_rows if drafter else 0)
         self.backend = FakeBackend(self.memory, n_batch=n_batch, n_outputs_max=n_outputs_max, n_ubatch=n_ubatch)
-        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_outputs_max, place_shows)
+        self.limits = Limits(n_ctx, n_cells, n_parallel, n_seq_max, n_batch, n_ubatch, n_outputs_max, reads_all_cells)
         eog_ids = frozenset({EOG})
         speculation = None
         if drafter is not None:

@@ -519,7 +519,7 @@ def test_when_text_and_counts_are_added_up_then_they_are_those_of_the_end() -> N
 
 
 def test_when_the_place_of_cells_shows_then_a_seeded_request_alone_begins_at_the_first_cell() -> None:
-    rig = Rig(host_cache_bytes=100_000, place_shows=True)
+    rig = Rig(host_cache_bytes=100_000, reads_all_cells=True)
     rig.submit("idle", SYSTEM, max_tokens=4)
     rig.run()
     assert rig.scheduler.placement.n_idle == 1
@@ -534,7 +534,7 @@ def test_when_the_place_of_cells_shows_then_a_seeded_request_alone_begins_at_the
 
 
 def test_when_others_run_then_a_seeded_request_leaves_what_is_idle_alone() -> None:
-    rig = Rig(host_cache_bytes=100_000, place_shows=True)
+    rig = Rig(host_cache_bytes=100_000, reads_all_cells=True)
     rig.submit("idle", SYSTEM, max_tokens=4)
     rig.run()
     rig.submit("runs", prompt_without_eog(6), max_tokens=30)
@@ -549,7 +549,7 @@ def test_when_each_cell_costs_then_what_many_idle_conversations_hold_waits_in_ho
     prompts = [tuple(1 + (index * step) % 90 for index in range(300)) for step in range(7, 17)]
     held: dict[bool, int] = {}
     for costs in (True, False):
-        rig = Rig(**wide, place_shows=costs)  # type: ignore[arg-type]
+        rig = Rig(**wide, reads_all_cells=costs)  # type: ignore[arg-type]
         for index, prompt in enumerate(prompts):
             rig.submit(f"r{index}", prompt, max_tokens=1)
             rig.run()
@@ -563,7 +563,7 @@ def test_when_each_cell_costs_then_what_many_idle_conversations_hold_waits_in_ho
 
 
 def test_when_one_long_conversation_is_idle_then_it_stays_in_its_cells() -> None:
-    rig = Rig(n_ctx=3_000, n_cells=6_000, host_cache_bytes=1_000_000, place_shows=True)
+    rig = Rig(n_ctx=3_000, n_cells=6_000, host_cache_bytes=1_000_000, reads_all_cells=True)
     rig.submit("long", prompt_of(IDLE_TOKENS + 500), max_tokens=1)
     rig.run()
     assert rig.scheduler.kv_used > IDLE_TOKENS
