@@ -6,11 +6,12 @@ given to it.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
-from runtime.errors import ModelLoadFailed
+from runtime.errors import ModelLoadFailed, StorageFault
 from runtime.gguf.architecture import ModelShape, bytes_of
 from runtime.gguf.header import GgufHeader, TensorInfo, read_header
 from runtime.gguf.parts import part_paths
@@ -24,6 +25,8 @@ _IGNORED = "_norm.weight"
 _COMPUTABLE = ("F", "BF", "Q", "IQ", "TQ", "MXFP", "NVFP")
 """Beginnings of the names of number formats that matrices can be multiplied in; the others are whole numbers."""
 _EMBEDDING = "token_embd.weight"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class AdapterFile:
     size_bytes: int
 
 
-def read_adapter(path: Path) -> AdapterFile:
+def _read_adapter(path: Path) -> AdapterFile:
     """Read the header of an adapter.
 
     Raises:
@@ -111,7 +114,7 @@ def _refused(path: Path, what: str, reason: str) -> ModelLoadFailed:
     )
 
 
-def model_tensors(path: Path) -> tuple[str, dict[str, TensorInfo]]:
+def _model_tensors(path: Path) -> tuple[str, dict[str, TensorInfo]]:
     """Architecture and tensors of a model by name, of all its parts.
 
     Raises:
@@ -126,7 +129,7 @@ def model_tensors(path: Path) -> tuple[str, dict[str, TensorInfo]]:
     }
 
 
-def check_fits(adapter: AdapterFile, architecture: str, tensors: Mapping[str, TensorInfo]) -> None:
+def _check_fits(adapter: AdapterFile, architecture: str, tensors: Mapping[str, TensorInfo]) -> None:
     """Check that an adapter was made for a model of this shape.
 
     Raises:
@@ -151,6 +154,32 @@ def check_fits(adapter: AdapterFile, architecture: str, tensors: Mapping[str, Te
         if not fits:
             shapes = " and ".join("x".join(map(str, tensor.shape)) for tensor in (a, b))
             raise _refused(path, f"has {shapes} for {name}, which is {'x'.join(map(str, base.shape))}", "shape")
+
+
+def read_adapters(model_path: Path, paths: Sequence[Path]) -> list[AdapterFile]:
+    """The headers of adapters that were all made for a model; the model's own, which may be long, is read once.
+
+    Raises:
+        ModelLoadFailed: one is no adapter, of a kind that is not supported, incomplete, or was made for another
+            model (`path`, `reason`).
+        NotGguf: one is no GGUF file.
+        StorageFault: one, or the model, cannot be read.
+    """
+    if not paths:
+        return []
+    found = [_readable("adapter", path, _read_adapter) for path in paths]
+    architecture, tensors = _readable("model", model_path, _model_tensors)
+    for adapter in found:
+        _check_fits(adapter, architecture, tensors)
+    return found
+
+
+def _readable(what: str, path: Path, read: Callable[[Path], T]) -> T:
+    try:
+        return read(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageFault(f"The {what} {path.name} cannot be read: {reason}.", path=str(path)) from error
 
 
 def adapter_load(adapter: AdapterFile, scale: float, n_layer: int) -> AdapterLoad:

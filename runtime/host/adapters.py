@@ -6,8 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as replaced
 
-from runtime.errors import StorageFault
-from runtime.gguf.adapter import AdapterFile, adapter_load, check_fits, model_tensors, read_adapter, with_adapters
+from runtime.gguf.adapter import adapter_load, read_adapters, with_adapters
 from runtime.host.admission import Ask
 from runtime.host.subjects import Subject
 from runtime.messages.api import InstalledModel
@@ -28,27 +27,13 @@ def adapted(subject: Subject, adapters: Sequence[Adapter], find: Callable[[str],
         ModelLoadFailed: one is no adapter, or was made for another model.
         StorageFault: one, or the model, cannot be read.
     """
-    found: list[tuple[AdapterFile, float]] = []
+    paths = []
     for one in adapters:
         path = Path(one.path).expanduser()
-        if not path.is_file():
-            path = Path(find(one.path).path)
-        try:
-            found.append((read_adapter(path), one.scale))
-        except OSError as error:
-            raise _unreadable("adapter", path, error) from error
-    try:
-        architecture, tensors = model_tensors(subject.path)
-    except OSError as error:
-        raise _unreadable("model", subject.path, error) from error
-    for adapter, _scale in found:
-        check_fits(adapter, architecture, tensors)
-    loads = [adapter_load(adapter, scale, subject.shape.n_layer) for adapter, scale in found]
+        paths.append(path if path.is_file() else Path(find(one.path).path))
+    files = read_adapters(subject.path, paths)
+    loads = [adapter_load(file, one.scale, subject.shape.n_layer) for file, one in zip(files, adapters, strict=True)]
     return replace(subject, shape=with_adapters(subject.shape, loads))
-
-
-def _unreadable(what: str, path: Path, error: OSError) -> StorageFault:
-    return StorageFault(f"The {what} {path.name} cannot be read: {error.strerror or error}.", path=str(path))
 
 
 def with_scales(ask: Ask, scales: tuple[AdapterScale, ...] | None) -> Ask:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import ModelLoadFailed, StorageFault
-from runtime.gguf.adapter import AdapterFile, adapter_load, check_fits, model_tensors, read_adapter
+from runtime.errors import ModelLoadFailed
+from runtime.gguf.adapter import adapter_load, read_adapters
 from runtime.messages.load import AdapterLoad
 from runtime.messages.shared import AdapterFacts
 from runtime.options import Adapter
@@ -44,21 +44,10 @@ def planned_adapters(path: Path, adapters: Sequence[Adapter], n_layer: int) -> t
     """The adapters of a load without a plan, where they are named by path.
 
     Raises:
-        ModelLoadFailed: as `runtime.gguf.adapter.read_adapter` and `check_fits`.
-        StorageFault: a file cannot be read.
+        RuntimeFault: as `runtime.gguf.adapter.read_adapters`.
     """
-    return tuple(adapter_load(_read(path, Path(one.path)), one.scale, n_layer) for one in adapters)
-
-
-def _read(model_path: Path, path: Path) -> AdapterFile:
-    try:
-        adapter = read_adapter(path)
-        check_fits(adapter, *model_tensors(model_path))
-    except OSError as error:
-        raise StorageFault(
-            f"The adapter {path.name} cannot be read: {error.strerror or error}.", path=str(path)
-        ) from error
-    return adapter
+    files = read_adapters(path, [Path(one.path) for one in adapters])
+    return tuple(adapter_load(file, one.scale, n_layer) for file, one in zip(files, adapters, strict=True))
 
 
 def open_adapters(model: int, model_path: Path, wanted: Sequence[AdapterLoad], log: LlamaLog) -> Adapters:
@@ -76,9 +65,8 @@ def open_adapters(model: int, model_path: Path, wanted: Sequence[AdapterLoad], l
     """
     handles: list[int] = []
     facts: list[AdapterFacts] = []
-    for one in wanted:
-        path = Path(one.path)
-        adapter = _read(model_path, path)
+    for one, adapter in zip(wanted, read_adapters(model_path, [Path(one.path) for one in wanted]), strict=True):
+        path = adapter.path
         key = _key(path)
         with amx.refused():
             handle: int | None = native.adapter_lora_init(model, os.fsencode(path))
