@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from runtime.errors import ModelLoadFailed, NotEnoughMemory
-from runtime.gguf.facts import ProjectorFacts, read_facts
+from runtime.gguf.facts import GgufFacts, ProjectorFacts, read_facts
 from runtime.messages.load import DeviceMemory, ResolvedLoad
 from runtime.worker import cxx_map, mtmd
 from runtime.worker.devices import CPU, Device
@@ -104,15 +104,18 @@ def projector_facts(path: Path) -> ProjectorFacts:
     Raises:
         ModelLoadFailed: it is no GGUF file, or no projector. `OSError` as reading does.
     """
-    facts = read_facts(path)
-    if facts.projector is None:
+    return _projector_of(path, read_facts(path))
+
+
+def _projector_of(path: Path, header: GgufFacts) -> ProjectorFacts:
+    if header.projector is None:
         raise ModelLoadFailed(
             f"{path.name} is no projector but a model of its own.",
             hint="Choose the file whose name begins with mmproj.",
             path=str(path),
             reason="no projector",
         )
-    return facts.projector
+    return header.projector
 
 
 def _check_usable(path: Path, facts: ProjectorFacts, resolved: ResolvedLoad) -> None:
@@ -202,8 +205,9 @@ def open_projector(
         ModelLoadFailed: it is no projector, not this model's, or llama.cpp refuses it. `OSError` as reading does.
     """
     log.clear(keep_model=True)
-    facts = projector_facts(path)
-    read_facts(path).check_whole()
+    header = read_facts(path)
+    facts = _projector_of(path, header)
+    header.check_whole()
     _check_usable(path, facts, resolved)
     mtmd.log_set(log.address, None)
     params = projector_params(resolved, devices, facts.projector_type)
