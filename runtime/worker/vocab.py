@@ -34,14 +34,11 @@ class Vocab:
     def __init__(self, model: int) -> None:
         self._vocab: int = native.model_get_vocab(model)
         self.n_tokens: int = native.vocab_n_tokens(self._vocab)
-        raw_template: bytes | None = native.model_chat_template(model, None)
-        self.chat_template = raw_template.decode("utf-8", "replace") if raw_template else None
+        self.chat_template = _template(model, None)
         # Where there is none of this name, llama.cpp gives nothing, or the other one.
-        raw_template = native.model_chat_template(model, b"tool_use")
-        tool_template = raw_template.decode("utf-8", "replace") if raw_template else None
+        tool_template = _template(model, b"tool_use")
         self.tool_template = None if tool_template == self.chat_template else tool_template
-        raw_template = native.model_chat_template(model, b"rerank")
-        self.rerank_template = raw_template.decode("utf-8", "replace") if raw_template else None
+        self.rerank_template = _template(model, b"rerank")
         self.bos_id: int = native.vocab_bos(self._vocab)
         self.eos_id: int = native.vocab_eos(self._vocab)
         self.sep_id: int = native.vocab_sep(self._vocab)
@@ -127,3 +124,8 @@ class Vocab:
     def is_eog(self, token_id: int) -> bool:
         """Whether the token ends a generation."""
         return token_id in self.eog_ids
+
+
+def _template(model: int, name: bytes | None) -> str | None:
+    raw: bytes | None = native.model_chat_template(model, name)
+    return raw.decode("utf-8", "replace") if raw else None
