@@ -3,15 +3,14 @@
 All let other threads run meanwhile. Handles are plain addresses.
 """
 
-import ctypes
-from ctypes import POINTER, c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint32, c_void_p
 from typing import Any
 
 from llama_cpp import mtmd_cpp
 
 library: Any = mtmd_cpp._libmtmd  # noqa: SLF001 - the library the bindings loaded
 
-IMAGE, AUDIO, TEXT = 1, 2, 0  # enum mtmd_input_chunk_type
+TEXT = 0  # enum mtmd_input_chunk_type
 
 ContextParams: Any = mtmd_cpp.mtmd_context_params
 InputText: Any = mtmd_cpp.mtmd_input_text
@@ -46,7 +45,6 @@ bitmap_free = _bind("mtmd_bitmap_free", None, c_void_p)
 bitmap_nx = _bind("mtmd_bitmap_get_nx", c_uint32, c_void_p)
 bitmap_ny = _bind("mtmd_bitmap_get_ny", c_uint32, c_void_p)
 bitmap_data = _bind("mtmd_bitmap_get_data", c_void_p, c_void_p)
-bitmap_is_audio = _bind("mtmd_bitmap_is_audio", c_bool, c_void_p)
 
 tokenize = _bind("mtmd_tokenize", c_int32, c_void_p, c_void_p, POINTER(InputText), POINTER(c_void_p), c_size_t)
 chunks_init = _bind("mtmd_input_chunks_init", c_void_p)
@@ -62,5 +60,3 @@ image_positions = _bind("mtmd_helper_image_get_decoder_pos", None, c_void_p, c_i
 
 encode_chunk = _bind("mtmd_encode_chunk", c_int32, c_void_p, c_void_p)
 output_embd = _bind("mtmd_get_output_embd", POINTER(c_float), c_void_p)
-
-Pixels = ctypes.Array[c_uint8]
