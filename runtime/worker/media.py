@@ -78,7 +78,7 @@ class MediaReader:
         if part.kind == "audio" and not projector.hears:
             raise BadRequest("The model sees but cannot hear sounds.", param="messages")
         key = hashlib.sha256(self._salt + part.kind.encode() + b"\0" + part.data).digest()
-        if isinstance(known := self._cache.get(key), ReadMedia):
+        if (known := self._cache.get(key)) is not None:
             return known
         with self._decoding:
             if part.kind == "image":
@@ -172,7 +172,7 @@ class MediaReader:
         source = media.source
         if media.rows is not None or not isinstance(source, Source):
             return
-        if isinstance(known := self._cache.get(media.key), ReadMedia):
+        if (known := self._cache.get(media.key)) is not None:
             media.rows, media.source = known.rows, None
             return
         n_embd = self._projector.n_embd

@@ -3,26 +3,14 @@
 import threading
 import weakref
 from collections import OrderedDict
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from runtime.errors import Busy
+from runtime.worker.media_rows import ReadMedia
 
 MAX_CACHE_BYTES = 256 * 1024 * 1024
 """Bound of the rows kept for later. A picture of 1,000 rows for a model with 4,096 numbers a row takes 16 MB."""
 MAX_LIVE_BYTES = 1024 * 1024 * 1024
 """Bound of all rows in memory, also those of requests that wait for the engine."""
-
-RowArrays = tuple[NDArray[np.float32], ...]
-
-
-class Cacheable(Protocol):
-    """A medium with its rows (`runtime.worker.media.ReadMedia`)."""
-
-    key: bytes
-    rows: RowArrays | None
 
 
 class MediaCache:
@@ -41,9 +29,9 @@ class MediaCache:
         self.size_bytes = 0
         self.live_bytes = 0
         self._lock = threading.RLock()  # an array may end while it is held
-        self._kept: OrderedDict[bytes, Cacheable] = OrderedDict()
+        self._kept: OrderedDict[bytes, ReadMedia] = OrderedDict()
 
-    def get(self, key: bytes) -> Cacheable | None:
+    def get(self, key: bytes) -> ReadMedia | None:
         """A medium whose rows are kept."""
         with self._lock:
             found = self._kept.get(key)
@@ -51,7 +39,7 @@ class MediaCache:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, media: Cacheable) -> None:
+    def put(self, media: ReadMedia) -> None:
         """Count a medium's new rows, and keep them; those over the bound by themselves are not kept."""
         rows = media.rows or ()
         size_bytes = _size_bytes(media)
@@ -88,5 +76,5 @@ class MediaCache:
             self.live_bytes -= size_bytes
 
 
-def _size_bytes(media: Cacheable) -> int:
+def _size_bytes(media: ReadMedia) -> int:
     return sum(array.nbytes for array in media.rows or ())

@@ -1,22 +1,15 @@
 """Rows that are kept, given up, and counted."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
 from runtime.errors import Busy
-from runtime.worker.media_cache import MediaCache, RowArrays
+from runtime.worker.media_cache import MediaCache
+from runtime.worker.media_rows import ReadMedia
 
 
-@dataclass
-class Medium:
-    key: bytes
-    rows: RowArrays | None
-
-    @classmethod
-    def of(cls, name: str, n_rows: int) -> "Medium":
-        return cls(name.encode(), (np.zeros((n_rows, 64), dtype=np.float32),))
+def medium_of(name: str, n_rows: int) -> ReadMedia:
+    return ReadMedia(name.encode(), "image", (), rows=(np.zeros((n_rows, 64), dtype=np.float32),))
 
 
 ROW = 64 * 4
@@ -25,16 +18,16 @@ ROW = 64 * 4
 def test_when_the_bound_is_reached_then_the_longest_unused_goes() -> None:
     cache = MediaCache(max_bytes=30 * ROW)
     for name in "abc":
-        cache.put(Medium.of(name, 10))
+        cache.put(medium_of(name, 10))
     assert cache.get(b"a") is not None
-    cache.put(Medium.of("d", 10))
+    cache.put(medium_of("d", 10))
     assert [cache.get(name.encode()) is not None for name in "abcd"] == [True, False, True, True]
     assert cache.size_bytes == 30 * ROW
 
 
 def test_when_one_alone_is_over_the_bound_then_it_is_not_kept_but_counted_while_used() -> None:
     cache = MediaCache(max_bytes=30 * ROW)
-    large = Medium.of("large", 100)
+    large = medium_of("large", 100)
     cache.put(large)
     assert cache.get(b"large") is None
     assert (cache.size_bytes, cache.live_bytes) == (0, 100 * ROW)
@@ -44,7 +37,7 @@ def test_when_one_alone_is_over_the_bound_then_it_is_not_kept_but_counted_while_
 
 def test_when_requests_hold_too_many_rows_then_more_are_refused_until_they_end() -> None:
     cache = MediaCache(max_bytes=20 * ROW, max_live_bytes=50 * ROW)
-    waiting = [Medium.of(str(number), 20) for number in range(2)]
+    waiting = [medium_of(str(number), 20) for number in range(2)]
     for one in waiting:
         cache.put(one)
     with pytest.raises(Busy):
@@ -58,7 +51,7 @@ def test_when_requests_hold_too_many_rows_then_more_are_refused_until_they_end()
 def test_when_room_is_needed_then_what_is_only_kept_gives_way() -> None:
     cache = MediaCache(max_bytes=50 * ROW, max_live_bytes=50 * ROW)
     for name in "abcd":
-        cache.put(Medium.of(name, 10))
+        cache.put(medium_of(name, 10))
     cache.check_room(25 * ROW)
     assert cache.size_bytes <= 25 * ROW
     assert cache.get(b"d") is not None
