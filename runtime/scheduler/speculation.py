@@ -7,6 +7,7 @@ enough: on a card nearly always, on a processor seldom. Both are measured here w
 drafted where it does not pay.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -112,18 +113,17 @@ class StepCosts:
         rows, known = self._rows, self._known
         if not rows:
             return 0.0
-        below = [at for at in rows if at < n_rows]
-        above = [at for at in rows if at > n_rows]
-        if not below:
-            return known[above[0]]
-        low = below[-1]
-        if above:
-            high = above[0]
+        at = bisect_left(rows, n_rows)
+        if not at:
+            return known[rows[0]]
+        low = rows[at - 1]
+        if at < len(rows):
+            high = rows[at]
             share = (n_rows - low) / (high - low)
             return known[low] + share * (known[high] - known[low])
-        if len(below) == 1:
+        if at == 1:
             return known[low] * (1 + _GUESSED_SLOPE * (n_rows - low) / low)
-        first = below[0]
+        first = rows[0]
         slope = max(0.0, (known[low] - known[first]) / (low - first))
         return known[low] + slope * (n_rows - low)
 
