@@ -27,6 +27,15 @@ def stored(rig: Rig, store: FakeStore) -> None:
         store.offer(saved.tokens, saved.state)
 
 
+def after_long(store: FakeStore, memory: FakeMemory | None = None, **request: object) -> Rig:
+    """A process that read `LONG` and stopped: the store has what it left behind."""
+    rig = rig_of(store, memory)
+    rig.submit("a", LONG, max_tokens=1, **request)
+    rig.run()
+    stored(rig, store)
+    return rig
+
+
 def test_when_a_long_conversation_loses_its_place_then_the_store_gets_it() -> None:
     store = FakeStore()
     rig = rig_of(store)
@@ -58,10 +67,7 @@ def test_when_host_memory_is_crowded_then_what_leaves_it_goes_to_the_store() -> 
 
 def test_when_a_process_follows_then_the_prompt_goes_on_where_it_was_and_the_answer_is_the_same() -> None:
     store = FakeStore()
-    first = rig_of(store)
-    first.submit("a", LONG, max_tokens=1)
-    first.run()
-    stored(first, store)
+    first = after_long(store)
     second = rig_of(store, next_process(first))
     second.submit("b", (*LONG, 5, 6), max_tokens=6)
     second.run()
@@ -72,10 +78,7 @@ def test_when_a_process_follows_then_the_prompt_goes_on_where_it_was_and_the_ans
 
 def test_when_only_the_beginning_is_common_then_that_much_is_reused() -> None:
     store = FakeStore()
-    first = rig_of(store)
-    first.submit("a", LONG, max_tokens=1)
-    first.run()
-    stored(first, store)
+    first = after_long(store)
     second = rig_of(store, next_process(first))
     prompt = (*LONG[:200], *OTHER[:30])
     second.submit("b", prompt, max_tokens=4)
@@ -86,10 +89,7 @@ def test_when_only_the_beginning_is_common_then_that_much_is_reused() -> None:
 
 def test_when_a_state_is_still_coming_then_others_go_first_and_nothing_is_decoded_for_it() -> None:
     store = FakeStore(answers=False)
-    first = rig_of(store)
-    first.submit("a", LONG, max_tokens=1)
-    first.run()
-    stored(first, store)
+    first = after_long(store)
     rig = rig_of(store, next_process(first), n_parallel=2, n_seq_max=2)
     rig.submit("slow", (*LONG, 5), max_tokens=2)
     rig.submit("other", SHORT[:20], max_tokens=2)
@@ -129,10 +129,7 @@ def test_when_the_state_cannot_be_had_after_all_then_the_prompt_is_read() -> Non
 
 def test_when_an_empty_memory_does_not_take_a_state_then_the_store_is_told() -> None:
     store = FakeStore()
-    first = rig_of(store)
-    first.submit("a", LONG, max_tokens=1)
-    first.run()
-    stored(first, store)
+    first = after_long(store)
     rig = rig_of(store, next_process(first), n_cells=300)
     rig.memory.n_cells = len(LONG) - 1
     rig.submit("b", (*LONG[:200], 3), max_tokens=1)
@@ -143,10 +140,7 @@ def test_when_an_empty_memory_does_not_take_a_state_then_the_store_is_told() -> 
 
 def test_when_idle_conversations_are_in_the_way_of_a_state_then_they_give_way() -> None:
     store = FakeStore()
-    first = rig_of(store)
-    first.submit("a", LONG, max_tokens=1)
-    first.run()
-    stored(first, store)
+    first = after_long(store)
     rig = rig_of(store, next_process(first), n_parallel=2, n_seq_max=3, n_cells=len(LONG) + 40)
     rig.submit("other", OTHER[:100], max_tokens=1)
     rig.run()
@@ -158,10 +152,7 @@ def test_when_idle_conversations_are_in_the_way_of_a_state_then_they_give_way() 
 
 def test_when_memory_knows_as_much_then_nothing_is_sought() -> None:
     store = FakeStore()
-    rig = rig_of(store)
-    rig.submit("a", LONG, max_tokens=1)
-    rig.run()
-    stored(rig, store)
+    rig = after_long(store)
     rig.submit("b", (*LONG, 5), max_tokens=1)
     rig.run()
     assert store.n_sought == 0
@@ -180,10 +171,7 @@ def test_when_a_seed_asks_for_the_same_text_then_nothing_stored_is_used() -> Non
 
 def test_when_a_memory_cannot_be_cut_then_only_a_whole_state_is_used() -> None:
     store = FakeStore()
-    first = rig_of(store, FakeMemory(kind="points"))
-    first.submit("a", LONG, max_tokens=1, save_points=(len(LONG) - 1,))
-    first.run()
-    stored(first, store)
+    first = after_long(store, FakeMemory(kind="points"), save_points=(len(LONG) - 1,))
     assert LONG in store.kept
     second = rig_of(store, next_process(first))
     second.submit("whole", (*LONG, 5), max_tokens=2)
