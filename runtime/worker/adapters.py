@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from runtime.errors import ModelLoadFailed
@@ -16,7 +17,6 @@ from runtime.worker import amx, native
 from runtime.worker.llama_log import LlamaLog
 
 _KEY_BYTES = 16
-_READ_BYTES = 1 << 20
 
 
 class Adapters:
@@ -83,8 +83,5 @@ def open_adapters(model: int, model_path: Path, wanted: Sequence[AdapterLoad], l
 
 def _key(path: Path) -> str:
     """A digest of the whole file: adapters are small, and what was read under one must never pass for another's."""
-    digest = hashlib.blake2b(digest_size=_KEY_BYTES)
     with path.open("rb") as file:
-        while piece := file.read(_READ_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=_KEY_BYTES)).hexdigest()
