@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import gguf
@@ -49,39 +50,30 @@ def test_when_many_texts_go_through_an_encoder_then_each_vector_is_what_it_is_al
     tmp_path: Path, architecture: str, pooling: Pooling
 ) -> None:
     kind = {"mean": gguf.PoolingType.MEAN, "cls": gguf.PoolingType.CLS, "last": gguf.PoolingType.LAST}[pooling]
-    model = load(write_encoder(tmp_path / "m.gguf", architecture=architecture, pooling=kind))
-    try:
+    with closing(load(write_encoder(tmp_path / "m.gguf", architecture=architecture, pooling=kind))) as model:
         assert (model.facts.can_embed, model.facts.can_rerank) == (True, False)
         texts = encoder_texts()
         with running(model) as rig:
             vectors = rig.vectors(*texts)
         for tokens, vector in zip(texts, vectors, strict=True):
             np.testing.assert_allclose(vector, pooled_alone(model, tokens, pooling), atol=NEAR)
-    finally:
-        model.close()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_when_many_texts_go_through_a_causal_embedder_then_each_vector_is_what_it_is_alone(
     tmp_path: Path, pooling: Pooling
 ) -> None:
-    model = load(write_qwen3(tmp_path / "m.gguf"), pooling)
-    try:
+    with closing(load(write_qwen3(tmp_path / "m.gguf"), pooling)) as model:
         texts = causal_texts()
         with running(model) as rig:
             vectors = rig.vectors(*texts)
         for tokens, vector in zip(texts, vectors, strict=True):
             np.testing.assert_allclose(vector, pooled_alone(model, tokens, pooling), atol=NEAR)
-    finally:
-        model.close()
 
 
 def test_when_a_model_was_made_for_last_then_that_is_automatic(tmp_path: Path) -> None:
-    model = load(write_qwen3(tmp_path / "m.gguf"))
-    try:
+    with closing(load(write_qwen3(tmp_path / "m.gguf"))) as model:
         assert model.resolved.pooling == "last"
-    finally:
-        model.close()
 
 
 @pytest.mark.parametrize("is_encoder", [True, False])
@@ -89,8 +81,7 @@ def test_when_documents_are_ranked_together_then_each_score_is_what_it_is_alone(
     tmp_path: Path, *, is_encoder: bool
 ) -> None:
     write = write_encoder if is_encoder else write_qwen3
-    model = load(write(tmp_path / "m.gguf", pooling=gguf.PoolingType.RANK))
-    try:
+    with closing(load(write(tmp_path / "m.gguf", pooling=gguf.PoolingType.RANK))) as model:
         assert (model.facts.can_embed, model.facts.can_rerank) == (False, True)
         texts = encoder_texts() if is_encoder else causal_texts()
         with running(model) as rig:
@@ -100,8 +91,6 @@ def test_when_documents_are_ranked_together_then_each_score_is_what_it_is_alone(
         alone = [pooled_alone(model, tokens, "rank")[0] for tokens in texts]
         np.testing.assert_allclose([score[0] for score in scores], alone, rtol=5e-3, atol=5e-3)
         assert len({round(float(score), 5) for score in alone}) > len(alone) // 2
-    finally:
-        model.close()
 
 
 def test_when_a_model_has_no_classifier_then_it_is_not_loaded_to_rank(tmp_path: Path) -> None:
@@ -110,25 +99,19 @@ def test_when_a_model_has_no_classifier_then_it_is_not_loaded_to_rank(tmp_path: 
 
 
 def test_when_a_ranker_is_loaded_for_vectors_then_it_makes_them(tmp_path: Path) -> None:
-    model = load(write_encoder(tmp_path / "m.gguf", pooling=gguf.PoolingType.RANK), "cls")
-    try:
+    with closing(load(write_encoder(tmp_path / "m.gguf", pooling=gguf.PoolingType.RANK), "cls")) as model:
         text = encoder_texts()[3]
         with running(model) as rig:
             np.testing.assert_allclose(rig.vectors(text)[0], pooled_alone(model, text, "cls"), atol=NEAR)
-    finally:
-        model.close()
 
 
 def test_when_a_recurrent_model_reads_texts_then_each_is_read_alone(tmp_path: Path) -> None:
-    model = load(write_mamba(tmp_path / "m.gguf"))
-    try:
+    with closing(load(write_mamba(tmp_path / "m.gguf"))) as model:
         texts = causal_texts(300)[:8]
         with running(model) as rig:
             vectors = rig.vectors(*texts)
         for tokens, vector in zip(texts, vectors, strict=True):
             np.testing.assert_allclose(vector, pooled_alone(model, tokens, "mean"), atol=NEAR)
-    finally:
-        model.close()
 
 
 # --- turns --------------------------------------------------------------------------------------------------
@@ -136,10 +119,11 @@ def test_when_a_recurrent_model_reads_texts_then_each_is_read_alone(tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineRig]:
-    model = load(write_transformer(tmp_path_factory.mktemp("tiny") / "tiny.gguf"))
-    with running(model) as made:
+    with (
+        closing(load(write_transformer(tmp_path_factory.mktemp("tiny") / "tiny.gguf"))) as model,
+        running(model) as made,
+    ):
         yield made
-    model.close()
 
 
 def test_when_the_starter_reads_many_texts_then_vectors_are_near_those_alone() -> None:
@@ -181,8 +165,7 @@ def test_when_a_reading_request_is_cancelled_then_it_ends_and_the_next_is_right(
 
 
 def test_when_requests_read_together_then_each_gets_its_own(tmp_path: Path) -> None:
-    model = load(write_qwen3(tmp_path / "m.gguf"))
-    try:
+    with closing(load(write_qwen3(tmp_path / "m.gguf"))) as model:
         texts = causal_texts()
         with running(model) as rig:
             names = [rig.read(*texts[start::3]) for start in range(3)]
@@ -190,16 +173,13 @@ def test_when_requests_read_together_then_each_gets_its_own(tmp_path: Path) -> N
                 for tokens, raw in zip(texts[start::3], rig.wait(name).vectors, strict=True):
                     vector = np.frombuffer(raw, dtype="<f4")
                     np.testing.assert_allclose(vector, pooled_alone(model, tokens, "last"), atol=NEAR)
-    finally:
-        model.close()
 
 
 # --- refusing -----------------------------------------------------------------------------------------------
 
 
 def test_when_a_text_is_too_long_then_it_is_named(tmp_path: Path) -> None:
-    model = load(write_encoder(tmp_path / "m.gguf"))
-    try:
+    with closing(load(write_encoder(tmp_path / "m.gguf"))) as model:
         lane = PooledLane(model)
         with pytest.raises(ContextExceeded, match="Text 1 is 300 tokens") as caught:
             lane.check(PooledTask(((CLS, SEP), (4,) * 300)))
@@ -212,22 +192,18 @@ def test_when_a_text_is_too_long_then_it_is_named(tmp_path: Path) -> None:
             lane.check(PooledTask(((4,),), "score"))
         with pytest.raises(BadRequest, match="At most"):
             lane.check(PooledTask(((4,),) * 200_000))
-    finally:
-        model.close()
 
 
 def test_when_a_document_with_the_query_is_too_long_then_its_index_is_told(tmp_path: Path) -> None:
-    model = load(write_encoder(tmp_path / "m.gguf", pooling=gguf.PoolingType.RANK))
-    try:
-        with pytest.raises(ContextExceeded, match="Document 2 with the query"):
-            PooledLane(model).check(PooledTask(((4,), (5,), (6,) * 999), "score"))
-    finally:
-        model.close()
+    with (
+        closing(load(write_encoder(tmp_path / "m.gguf", pooling=gguf.PoolingType.RANK))) as model,
+        pytest.raises(ContextExceeded, match="Document 2 with the query"),
+    ):
+        PooledLane(model).check(PooledTask(((4,), (5,), (6,) * 999), "score"))
 
 
 def test_when_the_engine_stops_then_reading_requests_end_as_cancelled(tmp_path: Path) -> None:
-    model = load(write_transformer(tmp_path / "m.gguf"))
-    try:
+    with closing(load(write_transformer(tmp_path / "m.gguf"))) as model:
         rig = EngineRig(model)
         thread = threading.Thread(target=rig.engine.run)
         thread.start()
@@ -236,14 +212,12 @@ def test_when_the_engine_stops_then_reading_requests_end_as_cancelled(tmp_path: 
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
         assert [len(rig.ends[name]) for name in names] == [1] * 5
-    finally:
-        model.close()
 
 
 def test_when_an_encoder_is_to_write_then_it_says_that_it_cannot(tmp_path: Path) -> None:
-    model = load(write_encoder(tmp_path / "m.gguf"))
-    try:
-        with running(model) as rig, pytest.raises(BadRequest, match="cannot write"):
-            rig.engine.submit(EngineRequest("g", (4, 5)))
-    finally:
-        model.close()
+    with (
+        closing(load(write_encoder(tmp_path / "m.gguf"))) as model,
+        running(model) as rig,
+        pytest.raises(BadRequest, match="cannot write"),
+    ):
+        rig.engine.submit(EngineRequest("g", (4, 5)))
