@@ -47,6 +47,10 @@ class HostUnderTest:
     def load_starter(self, **options: object) -> None:
         path = find_starter()
         assert path is not None
+        self.load(path, **options)
+
+    def load(self, path: Path, **options: object) -> None:
+        """Load a model, wait until it is ready, and ask it from now on."""
         answer = self.private.post("/admin/models/load", json={"model": str(path), "options": options})
         assert answer.status_code == 202, answer.text
         self.model = answer.json()["id"]

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from runtime.paths import DataFolder
-from tests.e2e.conftest import HostUnderTest, poll
+from tests.e2e.conftest import HostUnderTest
 from tests.fakes.tiny_vision import write_seeing_model
 from tests.support.pictures import png, wav
 
@@ -22,9 +22,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostUnderTest]:
     made = HostUnderTest(DataFolder(folder / "data"))
     try:
         made.open_api()
-        asked = {"model": str(path), "options": {"n_ctx": 2048, "n_threads": 1}}
-        made.model = made.private.post("/admin/models/load", json=asked).json()["id"]
-        poll(lambda: made.loaded()["state"] == "ready" or None)
+        made.load(path, n_ctx=2048, n_threads=1)
         yield made
     finally:
         made.close()

@@ -33,18 +33,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostUnderTest]:
     made = HostUnderTest(DataFolder(folder / "data"))
     try:
         made.open_api()
-        load(made, path)
+        made.load(path, n_ctx=2048, n_threads=1)
         yield made
     finally:
         made.close()
-
-
-def load(host: HostUnderTest, path: Path, **options: object) -> None:
-    asked = {"model": str(path), "options": {"n_ctx": 2048, "n_threads": 1, **options}}
-    answer = host.private.post("/admin/models/load", json=asked)
-    assert answer.status_code == 202, answer.text
-    host.model = answer.json()["id"]
-    poll(lambda: host.loaded()["state"] == "ready" or None)
 
 
 @pytest.fixture(scope="module")
