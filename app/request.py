@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from app.fence import fenced
 from app.store.records import Attachment
 from app.transcript import Node
-from runtime.messages.shared import MediaPart, Message, ModelFacts, Part, PicturePart, TextPart
-
-MAX_MEDIA = 64
-"""Pictures and sounds of one request; the newest are sent. The host takes as many."""
+from runtime.messages.shared import MAX_MEDIA, MediaPart, Message, ModelFacts, Part, PicturePart, TextPart
 
 MAX_MEDIA_BYTES = 16 * 1024 * 1024
 """All of them together: in base64 they fit the host's 32 MiB for a request, and writing it takes the main thread less

@@ -21,6 +21,8 @@ ReasoningMode = Literal["auto", "off", "on"]
 ReasoningEffort = Literal["", "minimal", "low", "medium", "high"]
 MAX_TOOLS = 256
 MAX_SCHEMA_CHARS = 1024 * 1024
+MAX_MEDIA = 64
+"""Pictures and sounds of one request: each costs a pass through the projector and hundreds of tokens."""
 
 
 class MediaPart(msgspec.Struct, frozen=True, omit_defaults=True):

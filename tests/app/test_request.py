@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.request import MAX_MEDIA, NO_RESULT, hashes_of, needed_sense, turns_of
+from app.request import NO_RESULT, hashes_of, needed_sense, turns_of
 from app.store.records import Attachment, MessageRecord
 from app.transcript import Node
-from runtime.messages.shared import MediaPart, Message, ModelFacts, PicturePart, TextPart, ToolCall
+from runtime.messages.shared import MAX_MEDIA, MediaPart, Message, ModelFacts, PicturePart, TextPart, ToolCall
 from tests.fakes.answers import ready_model
 
 CAT = Attachment("cat", "image", "image/png", "cat.png", 3)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import BadRequest, PayloadTooLarge
-from runtime.host.api.media import MAX_MEDIA, MAX_PICTURE_BYTES
+from runtime.host.api.media import MAX_PICTURE_BYTES
 from runtime.host.api.openai_request import ChatAsk, ChatBody, CompletionAsk, chat_ask, completion_ask, embedding_ask
 from runtime.messages.frames import encode_frame
 from runtime.messages.ipc import Generate
-from runtime.messages.shared import MediaPart, Part, PicturePart, TextPart
+from runtime.messages.shared import MAX_MEDIA, MediaPart, Part, PicturePart, TextPart
 from runtime.options import SamplingOptions
 
 MESSAGES = [{"role": "user", "content": "hi"}]

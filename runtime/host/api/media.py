@@ -8,13 +8,10 @@ import binascii
 from collections.abc import Iterable
 
 from runtime.errors import BadRequest, PayloadTooLarge
-from runtime.messages.shared import MediaPart, Message, Part, PicturePart, TextPart
+from runtime.messages.shared import MAX_MEDIA, MediaPart, Message, Part, PicturePart, TextPart
 
 MAX_PICTURE_BYTES = 20 * 1024 * 1024
 """One encoded picture; the whole body is bounded too."""
-
-MAX_MEDIA = 64
-"""Pictures and sounds of one request: each costs a pass through the projector and hundreds of tokens."""
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

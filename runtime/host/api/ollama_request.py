@@ -13,9 +13,18 @@ import msgspec
 
 from runtime.errors import BadRequest
 from runtime.host.api.body import Raw, json_text, seed_of, typed, without_nulls
-from runtime.host.api.media import MAX_MEDIA, check_count, picture_of_base64, with_pictures
+from runtime.host.api.media import check_count, picture_of_base64, with_pictures
 from runtime.host.api.openai_shape import Choice, chosen
-from runtime.messages.shared import AnswerShape, Message, ReasoningEffort, ReasoningMode, Role, Tool, ToolCall
+from runtime.messages.shared import (
+    MAX_MEDIA,
+    AnswerShape,
+    Message,
+    ReasoningEffort,
+    ReasoningMode,
+    Role,
+    Tool,
+    ToolCall,
+)
 from runtime.options import GenerateOptions, SamplingOptions
 
 MAX_INPUTS = 2048
