@@ -11,6 +11,7 @@ from PySide6.QtCore import QBuffer, QByteArray, QCoreApplication, QIODevice, QSi
 from PySide6.QtGui import QImage, QImageIOHandler, QImageReader, QImageWriter
 
 from app.store.records import MAX_ATTACHMENT_BYTES, Attachment, AttachmentKind
+from runtime.media_kinds import is_riff, picture_mime
 
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 """Largest file that is read at all."""
@@ -26,17 +27,6 @@ MAX_TEXT_BYTES = 2 * 1024 * 1024
 """Largest text file: far beyond any model's context."""
 
 JPEG_QUALITY = 92
-
-_PICTURES: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"GIF87a", "gif"),
-    (b"GIF89a", "gif"),
-    (b"BM", "bmp"),
-)
-"""First bytes of the formats that are read (signatures as their specifications give them)."""
-
-_RIFF_KIND = slice(8, 12)
 
 
 class Refused(Exception):
@@ -110,10 +100,8 @@ def prepare_image(image: QImage) -> Prepared:
 
 
 def picture_format(raw: bytes) -> str:
-    """Format of a picture by its first bytes; empty for what is none."""
-    if raw[:4] == b"RIFF" and raw[_RIFF_KIND] == b"WEBP":
-        return "webp"
-    return next((name for magic, name in _PICTURES if raw.startswith(magic)), "")
+    """Format of a picture, as Qt calls it, by its first bytes; empty for what is none."""
+    return picture_mime(raw).removeprefix("image/")
 
 
 def decode(raw: bytes, within: QSize | None = None) -> QImage:
@@ -194,7 +182,7 @@ def _written(image: QImage, kind: str, quality: int) -> bytes:
 
 
 def _sound_mime(raw: bytes) -> str:
-    if raw[:4] == b"RIFF" and raw[_RIFF_KIND] == b"WAVE":
+    if is_riff(raw, b"WAVE"):
         return "audio/wav"
     if raw.startswith(b"fLaC"):
         return "audio/flac"

@@ -8,20 +8,11 @@ import binascii
 from collections.abc import Iterable
 
 from runtime.errors import BadRequest, PayloadTooLarge
+from runtime.media_kinds import is_riff, picture_mime
 from runtime.messages.shared import MAX_MEDIA, MediaPart, Message, Part, PicturePart, TextPart
 
 MAX_PICTURE_BYTES = 20 * 1024 * 1024
 """One encoded picture; the whole body is bounded too."""
-
-_MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"BM", "image/bmp"),
-)
-"""First bytes of the formats that can be read (signatures as their specifications give them)."""
-_WEBP_BYTES = 12
 
 
 def picture_of_base64(text: str, where: str) -> MediaPart:
@@ -32,9 +23,7 @@ def picture_of_base64(text: str, where: str) -> MediaPart:
         PayloadTooLarge: it is over `MAX_PICTURE_BYTES`.
     """
     data = _decoded(text, where)
-    mime = next((mime for magic, mime in _MAGIC if data.startswith(magic)), "")
-    if data[:4] == b"RIFF" and data[8:_WEBP_BYTES] == b"WEBP":
-        mime = "image/webp"
+    mime = picture_mime(data)
     if not mime:
         raise BadRequest(f"`{where}` is no picture of a known format.", hint="Send PNG, JPEG, GIF or BMP.", param=where)
     return MediaPart("image", data, mime)
@@ -47,7 +36,7 @@ def sound_of_base64(text: str, where: str) -> MediaPart:
         BadRequest: it is no base64, or no sound of a known format; `PayloadTooLarge` as `picture_of_base64`.
     """
     data = _decoded(text, where)
-    if data[:4] == b"RIFF" and data[8:_WEBP_BYTES] == b"WAVE":
+    if is_riff(data, b"WAVE"):
         return MediaPart("audio", data, "audio/wav")
     if data.startswith(b"fLaC"):
         return MediaPart("audio", data, "audio/flac")
