@@ -4,13 +4,12 @@ The state that changes by itself (installed, loaded, downloads, jobs, nodes) is 
 """
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
-from PySide6.QtCore import QObject
 
+from app.asking import Asking, Done
 from app.call import Call
-from app.link import Failed, HostLink
+from app.link import Failed
 from runtime.messages.api import ModelSettings
 from runtime.messages.fit import LoadRecord, Machine, MemoryPlan, NodeInfo, NodeRequest, PlanRequest
 from runtime.messages.library import (
@@ -37,53 +36,12 @@ from runtime.messages.library import (
 )
 from runtime.options import LoadOptions, ModelsOptions
 
-A = TypeVar("A")
-Done = Callable[[A], None]
 
-SLOW_TIMEOUT_MS = 300_000
-"""For answers that wait for the hub, for files on a slow disk, or for a measurement."""
+class ModelsLink(Asking):
+    """Home thread: main."""
 
-
-class ModelsLink(QObject):
-    """Home thread: main. Without `failed`, a failure comes as `HostLink.request_failed`.
-
-    Whoever asks has one of its own as its child: answers that come after its end are told to nobody.
-
-    Each method returns the `Call`, so that an answer nobody needs any more can be dropped; `None` without a host.
-    """
-
-    def __init__(self, link: HostLink, parent: QObject) -> None:
-        super().__init__(parent)
-        self._link = link
-
-    def _ask(
-        self,
-        path: str,
-        body: msgspec.Struct | None,
-        kind: type[A],
-        done: Done[A] | None,
-        failed: Failed | None,
-        *,
-        method: str = "POST",
-        timeout_ms: int = SLOW_TIMEOUT_MS,
-    ) -> Call | None:
-        decode = msgspec.json.Decoder(kind).decode
-        return self._link.send(method, path, body, decode, done, failed, timeout_ms=timeout_ms, owner=self)
-
-    def _tell(
-        self,
-        path: str,
-        body: msgspec.Struct,
-        done: Callable[[], None] | None,
-        failed: Failed | None,
-        *,
-        method: str = "POST",
-    ) -> Call | None:
-        def finished(_nothing: None) -> None:
-            if done is not None:
-                done()
-
-        return self._link.send(method, path, body, _nothing, finished, failed, owner=self)
+    ANSWER_TIMEOUT_MS = 300_000
+    """For answers that wait for the hub, for files on a slow disk, or for a measurement."""
 
     # --- plans and settings
 
@@ -237,7 +195,3 @@ class ModelsLink(QObject):
     def clear(self, download_id: str, *, failed: Failed | None = None) -> Call | None:
         """Take an ended download off the list."""
         return self._tell("/admin/downloads/clear", JobRequest(download_id), None, failed)
-
-
-def _nothing(raw: bytes) -> None:
-    """What the answer says is not needed: the change comes as an event."""

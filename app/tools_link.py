@@ -1,13 +1,8 @@
 """The window's requests about tool servers; answers come by callback. What changes by itself is in `app.link`."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
-import msgspec
-from PySide6.QtCore import QObject
-
+from app.asking import Asking, Done
 from app.call import Call
-from app.link import Failed, HostLink
+from app.link import Failed
 from runtime.messages.tools import (
     ToolServerChange,
     ToolServerConfig,
@@ -18,34 +13,18 @@ from runtime.messages.tools import (
     ToolsState,
 )
 
-A = TypeVar("A")
-Done = Callable[[A], None]
 
-START_TIMEOUT_MS = 180_000
-"""A server may fetch itself before it answers."""
+class ToolsLink(Asking):
+    """Home thread: main."""
 
-
-class ToolsLink(QObject):
-    """Home thread: main. Whoever asks has one of its own as its child: later answers are told to nobody.
-
-    Without `failed`, a failure comes as `HostLink.request_failed`.
-    """
-
-    def __init__(self, link: HostLink, parent: QObject) -> None:
-        super().__init__(parent)
-        self._link = link
-
-    def _ask(
-        self, path: str, body: msgspec.Struct, kind: type[A], done: Done[A] | None, failed: Failed | None, method: str
-    ) -> Call | None:
-        decode = msgspec.json.Decoder(kind).decode
-        return self._link.send(method, path, body, decode, done, failed, timeout_ms=START_TIMEOUT_MS, owner=self)
+    ANSWER_TIMEOUT_MS = 180_000
+    """A server may fetch itself before it answers."""
 
     def add(
         self, config: ToolServerConfig, done: Done[ToolServerInfo] | None = None, *, failed: Failed | None = None
     ) -> Call | None:
         """Add a server."""
-        return self._ask("/admin/tools/servers", config, ToolServerInfo, done, failed, "POST")
+        return self._ask("/admin/tools/servers", config, ToolServerInfo, done, failed)
 
     def change(
         self,
@@ -57,20 +36,19 @@ class ToolsLink(QObject):
     ) -> Call | None:
         """Change a server; empty secret values stay what they are."""
         body = ToolServerChange(name, config)
-        return self._ask("/admin/tools/servers", body, ToolServerInfo, done, failed, "PUT")
+        return self._ask("/admin/tools/servers", body, ToolServerInfo, done, failed, method="PUT")
 
     def remove(self, name: str, *, failed: Failed | None = None) -> Call | None:
         """Forget a server and its secrets."""
-        body = ToolServerRequest(name)
-        return self._link.send("DELETE", "/admin/tools/servers", body, lambda _raw: None, None, failed, owner=self)
+        return self._tell("/admin/tools/servers", ToolServerRequest(name), None, failed, method="DELETE")
 
     def paste(self, text: str, done: Done[ToolsState], *, failed: Failed | None = None) -> Call | None:
         """Add the servers of an `mcpServers` text; the answer has them."""
-        return self._ask("/admin/tools/import", ToolServersText(text), ToolsState, done, failed, "POST")
+        return self._ask("/admin/tools/import", ToolServersText(text), ToolsState, done, failed)
 
     def test(self, config: ToolServerConfig, done: Done[ToolServerInfo], *, failed: Failed) -> Call | None:
         """Try a server without keeping it."""
-        return self._ask("/admin/tools/test", config, ToolServerInfo, done, failed, "POST")
+        return self._ask("/admin/tools/test", config, ToolServerInfo, done, failed)
 
     def start(
         self,
@@ -82,8 +60,8 @@ class ToolsLink(QObject):
     ) -> Call | None:
         """Start a server, also one that runs if `anew`; answers once it can be used."""
         path = "/admin/tools/restart" if anew else "/admin/tools/start"
-        return self._ask(path, ToolServerRequest(name), ToolServerInfo, done, failed, "POST")
+        return self._ask(path, ToolServerRequest(name), ToolServerInfo, done, failed)
 
     def log(self, name: str, done: Done[ToolServerLog], *, failed: Failed | None = None) -> Call | None:
         """What a server wrote lately."""
-        return self._ask("/admin/tools/log", ToolServerRequest(name), ToolServerLog, done, failed, "POST")
+        return self._ask("/admin/tools/log", ToolServerRequest(name), ToolServerLog, done, failed)
