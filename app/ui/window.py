@@ -63,11 +63,13 @@ class MainWindow(QMainWindow):
             PageEntry("hardware", self.tr("Hardware"), "hardware"),
             PageEntry("settings", self.tr("Settings"), "settings", at_end=True),
         )
-        self.toasts = Toasts(appearance, self._build_frame())
+        self._build_frame()
+        self.toasts = Toasts(appearance, self)
         self._pages: dict[str, QWidget] = {}
         pictures = Pictures(context.media, self._picture_lane, self)
         intake = FileIntake(self._picture_lane, self)
         self.chat = ChatPage(context, appearance, self._lane, pictures, intake, self.toasts)
+        self.toasts.keep_clear_of(self.chat.composer)
         self.chat.page_wanted.connect(self.show_page)
         self.chat.vision_models_wanted.connect(self._discover_vision)
         self.viewer = PictureViewer(appearance, pictures, context.media, self._picture_lane, self)
@@ -81,7 +83,7 @@ class MainWindow(QMainWindow):
 
     # --- building
 
-    def _build_frame(self) -> QWidget:
+    def _build_frame(self) -> None:
         frame = QWidget()
         frame.setProperty("role", "frame")
         column = QVBoxLayout(frame)
@@ -107,7 +109,6 @@ class MainWindow(QMainWindow):
         self.status.api_wanted.connect(self.set_api)
         column.addWidget(self.status)
         self.setCentralWidget(frame)
-        return frame
 
     def _add_page(self, name: str, page: QWidget) -> None:
         self._pages[name] = page

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
@@ -100,9 +100,15 @@ class Toasts(QObject):
         super().__init__(over)
         self._appearance = appearance
         self._over = over
+        self._clear: QWidget | None = None
         self._toasts: dict[int, Toast] = {}
         self._next_key = -1
         over.installEventFilter(self)
+
+    def keep_clear_of(self, widget: QWidget) -> None:
+        """Stand above this widget while it is shown: where a person writes, nothing is covered."""
+        self._clear = widget
+        widget.installEventFilter(self)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -146,17 +152,20 @@ class Toasts(QObject):
         self._stack()
 
     def _stack(self) -> None:
-        bottom = self._over.height() - Space.L
+        bottom, centre = self._over.height() - Space.L, self._over.width() // 2
+        if self._clear is not None and self._clear.isVisible():
+            place = self._clear.mapTo(self._over, QPoint(self._clear.width() // 2, 0))
+            bottom, centre = place.y() - Space.XS, place.x()
         for toast in reversed(self._toasts.values()):
             width = min(Size.TOAST_W, self._over.width() - 2 * Space.M)
             toast.setFixedWidth(width)
             height = max(toast.heightForWidth(width), toast.minimumSizeHint().height())
             toast.resize(width, height)
-            toast.move((self._over.width() - width) // 2, bottom - height)
+            toast.move(centre - width // 2, bottom - height)
             bottom -= height + Space.XS
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self._over and event.type() == QEvent.Type.Resize:
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.Move, QEvent.Type.Show, QEvent.Type.Hide):
             self._stack()
         return False
 

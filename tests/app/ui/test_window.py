@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -17,7 +17,9 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
+from app.store.records import Attachment
 from app.ui.appearance import Appearance
+from app.ui.frame.messages import Toast
 from app.ui.theme import DARK, LIGHT, Size
 from app.ui.window import MainWindow
 from runtime.paths import DataFolder
@@ -171,6 +173,35 @@ def test_when_something_was_said_before_there_was_a_window_then_it_is_shown_with
     assert not list(window.toasts.texts)
     window.close()
     window.deleteLater()
+
+
+def test_when_something_is_said_in_the_chat_then_the_place_to_write_stays_free(
+    qtbot: QtBot, live_window: MainWindow
+) -> None:
+    composer = live_window.chat.composer
+
+    def covered() -> bool:
+        place = QRect(composer.mapTo(live_window, QPoint()), composer.size())
+        return any(place.intersects(toast.geometry()) for toast in live_window.findChildren(Toast))
+
+    live_window.toasts.show("error", "The file is no picture that can be read, or it is damaged.")
+    assert not covered()
+    composer.set_text("\n" * 6)
+    qtbot.waitUntil(lambda: not covered(), timeout=WAIT_MS)
+    live_window.show_page("models")
+    toast = live_window.findChildren(Toast)[0]
+    assert toast.geometry().bottom() > composer.mapTo(live_window, QPoint()).y()
+
+
+def test_when_something_is_said_while_a_picture_is_shown_large_then_it_lies_above_it(live_window: MainWindow) -> None:
+    picture = Attachment("a" * 64, "image", "image/png", "a.png", 1, 10, 10)
+    live_window.viewer.open((picture,), picture.sha256)
+    live_window.viewer.said.emit("info", "Saved a.png")
+    toast = live_window.findChildren(Toast)[0]
+    centre = toast.mapTo(live_window, toast.rect().center())
+    found = live_window.childAt(centre)
+    assert found is not None
+    assert found is toast or toast.isAncestorOf(found)
 
 
 def test_when_the_host_dies_then_the_banner_says_it_until_it_answers_again(
