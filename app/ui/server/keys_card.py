@@ -3,7 +3,7 @@
 from functools import partial
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.link import HostLink
 from app.ui.appearance import Appearance
@@ -79,13 +79,16 @@ class KeyDialog(QDialog):
             field.setValue(min(getattr(limits, option.name) or 0, MAX_FIELD))
             self.fields[option.name] = field
             column.addWidget(SettingRow(option.title, option.text, field))
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
-        buttons.accepted.connect(self.accept)
-        buttons.rejected.connect(self.reject)
-        self._ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(Space.XS)
+        buttons.addStretch(1)
+        buttons.addWidget(push_button(tr("Cancel"), self.reject))
+        self._ok = push_button(tr("Save") if name else tr("Make the key"), self.accept, kind="primary")
+        self._ok.setDefault(True)
         self._ok.setEnabled(bool(name))
         self.name.textChanged.connect(lambda text: self._ok.setEnabled(is_key_name(text)))
-        column.addWidget(buttons)
+        buttons.addWidget(self._ok)
+        column.addLayout(buttons)
 
     @property
     def limits(self) -> KeyLimits:
