@@ -11,22 +11,27 @@ class ServerLog:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._last = ""
 
     def add(self, line: str) -> None:
         """Append a line; control characters are shown as what they are."""
         text = line[:MAX_LINE_CHARS].rstrip()
         if text:
-            self._lines.append(
-                "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-            )
+            self._last = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+            self._lines.append(self._last)
+
+    def note_end(self, how: str) -> None:
+        """Append how a run of the server ended, in Deskside's words; what it said until then is of the past."""
+        self.add(f"(Deskside) {how}")
+        self._last = ""
 
     def lines(self) -> tuple[str, ...]:
         """Oldest first."""
         return tuple(self._lines)
 
     def last(self) -> str:
-        """The newest line, or ""."""
-        return self._lines[-1] if self._lines else ""
+        """The newest line of the server's present run, or ""."""
+        return self._last
 
 
 class Lines:

@@ -137,7 +137,7 @@ class ToolServer:
             self.pid = None
             if loop.time() - began_at > self._policy.steady_s:
                 n_failed = 0
-            self.log.add(f"(Deskside) {lost.message}")
+            self.log.note_end(lost.message)
             if lost.is_final or n_failed >= len(self._policy.backoff_s):
                 self._set("failed", lost.message, lost.hint)
                 return

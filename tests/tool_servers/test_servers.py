@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -134,6 +135,24 @@ def test_when_the_server_crashes_in_a_call_then_the_call_says_so_and_it_starts_a
                 await call(side, "crash")
             assert text_of(await call(side, "echo", '{"text":"back"}')) == "back"
             assert side.servers.list()[0].restarts == 1
+
+    run(work)
+
+
+def test_when_a_server_that_crashed_before_ends_without_a_word_then_no_words_of_its_earlier_run_are_told(
+    make_side: MakeSide,
+) -> None:
+    async def work() -> None:
+        async with make_side() as side:
+            await side.servers.add(stdio_config())
+            with pytest.raises(ToolServerFault, match="about to crash"):
+                await call(side, "crash")
+            await until(lambda: side.servers.list()[0].state == "ready")
+            pid = side.servers.list()[0].pid
+            assert pid is not None
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+            await until(lambda: side.servers.list()[0].restarts == 2)
+            assert "Its last words" not in [line for line in side.servers.log_lines("every") if line.startswith("(Deskside)")][-1]
 
     run(work)
 
