@@ -18,12 +18,21 @@ MAX_KEPT = 50
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One notice. `action_label` is the text of the one button that helps; empty when there is none."""
+    """One notice.
+
+    Attributes:
+        id: for `Notices.withdraw` and `Notices.activate`.
+        level: how bad it is.
+        text: the sentence.
+        action_label: text of the one button that helps; empty when there is none.
+        lasts: it holds until it is withdrawn, and is shown as long.
+    """
 
     id: int
     level: Level
     text: str
     action_label: str = ""
+    lasts: bool = False
 
 
 class Notices(QObject):
@@ -43,14 +52,22 @@ class Notices(QObject):
         self._actions: OrderedDict[int, Callable[[], None]] = OrderedDict()
 
     def say(
-        self, level: Level, text: str, *, action_label: str = "", on_action: Callable[[], None] | None = None
+        self,
+        level: Level,
+        text: str,
+        *,
+        action_label: str = "",
+        on_action: Callable[[], None] | None = None,
+        lasts: bool = False,
     ) -> int:
         """Say a sentence; `on_action` runs on the main thread when the person presses the button.
+
+        One that `lasts` is shown until it is withdrawn or the person takes it down.
 
         Returns:
             The notice's id, for `withdraw`.
         """
-        note = Note(self._next_id, level, text, action_label if on_action is not None else "")
+        note = Note(self._next_id, level, text, action_label if on_action is not None else "", lasts)
         self._next_id += 1
         if on_action is not None:
             self._actions[note.id] = on_action

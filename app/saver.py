@@ -94,7 +94,7 @@ class Saver(QObject):
             self._files = files | self._files
             if self._note_id is None:
                 text = QCoreApplication.translate("Saver", "{reason} It is tried again every few seconds.")
-                self._note_id = self._notices.say("error", text.format(reason=error))
+                self._note_id = self._notices.say("error", text.format(reason=error), lasts=True)
             self._timer.start(RETRY_MS)
 
         self._store.submit(lambda store: store.save(changes, messages.values(), deletions, files), written, failed)

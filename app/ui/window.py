@@ -331,7 +331,7 @@ class MainWindow(QMainWindow):
     def _say(self, note: Note) -> None:
         activate = self._context.notices.activate
         action = (lambda: activate(note.id)) if note.action_label else None
-        self.toasts.show(note.level, note.text, note.action_label, action, note.id)
+        self.toasts.show(note.level, note.text, note.action_label, action, note.id, lasts=note.lasts)
 
     def _on_died(self, text: str) -> None:
         self.toasts.withdraw_text(text)  # the banner says it for as long as it lasts

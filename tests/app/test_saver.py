@@ -60,15 +60,18 @@ def test_when_the_disk_is_full_then_it_is_said_and_written_when_there_is_room(
     monkeypatch.setattr(app.saver, "RETRY_MS", 20)
     saver = Saver(store, notices)
     said: list[str] = []
+    lasting: list[bool] = []
     withdrawn: list[int] = []
     notices.take_waiting()
     notices.said.connect(lambda note: said.append(note.text))
+    notices.said.connect(lambda note: lasting.append(note.lasts))
     notices.withdrawn.connect(withdrawn.append)
     store.submit(lambda inner: set_page_limit(inner, full=True))
     saver.change("c", ConversationChange(title="T", draft="old"))
     saver.put(MessageRecord("m", "c", "", "user", content="x" * 100_000))
     wait(lambda: bool(said))
     assert "the disk is full" in said[0]
+    assert lasting == [True]
     saver.change("c", ConversationChange(draft="new"))
     assert set(saver.pending("c")) == {"m"}
     with qtbot.waitSignal(saver.saved, timeout=WAIT_MS):

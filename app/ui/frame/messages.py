@@ -18,7 +18,7 @@ WITH_ACTION_MS = 10_000
 """A toast that offers something (undo) stays at least this long."""
 
 MAX_TOASTS = 4
-"""Toasts at once; the oldest goes first."""
+"""Toasts at once; the oldest of those that pass by themselves goes first."""
 
 
 class _LevelIcon(QWidget):
@@ -38,7 +38,7 @@ class _LevelIcon(QWidget):
 
 
 class Toast(QFrame):
-    """One sentence, with at most one button; stays while the pointer is over it."""
+    """One sentence, with at most one button; stays while the pointer is over it, or until it is withdrawn."""
 
     def __init__(
         self,
@@ -49,11 +49,14 @@ class Toast(QFrame):
         on_action: Callable[[], None] | None,
         on_gone: "Callable[[Toast], None]",
         parent: QWidget,
+        *,
+        lasts: bool,
     ) -> None:
         super().__init__(parent)
         self.setProperty("role", "toast")
         self.setAccessibleName(text)
         self._on_gone = on_gone
+        self.lasts = lasts
         row = QHBoxLayout(self)
         row.setContentsMargins(Space.M, Space.S, Space.S, Space.S)
         row.setSpacing(Space.S)
@@ -71,7 +74,11 @@ class Toast(QFrame):
         shown_ms = SHOWN_MS[level]
         self._timer.setInterval(max(shown_ms, WITH_ACTION_MS) if on_action is not None else shown_ms)
         self._timer.timeout.connect(self.go)
-        self._timer.start()
+        self._wait()
+
+    def _wait(self) -> None:
+        if not self.lasts:
+            self._timer.start()
 
     def _act(self, on_action: Callable[[], None]) -> None:
         self.go()
@@ -89,7 +96,7 @@ class Toast(QFrame):
         super().enterEvent(event)  # type: ignore[arg-type]
 
     def leaveEvent(self, event: QEvent) -> None:
-        self._timer.start()
+        self._wait()
         super().leaveEvent(event)
 
 
@@ -122,13 +129,16 @@ class Toasts(QObject):
         action_label: str = "",
         on_action: Callable[[], None] | None = None,
         key: int | None = None,
+        *,
+        lasts: bool = False,
     ) -> None:
-        """Say a sentence; `key` lets `withdraw` take it back."""
+        """Say a sentence; `key` lets `withdraw` take it back, until when one that `lasts` stays."""
         if key is None:
             key, self._next_key = self._next_key, self._next_key - 1
         while len(self._toasts) >= MAX_TOASTS:
-            self._toasts.pop(next(iter(self._toasts))).deleteLater()
-        toast = Toast(self._appearance, level, text, action_label, on_action, self._forget, self._over)
+            passing = (each for each, toast in self._toasts.items() if not toast.lasts)
+            self._toasts.pop(next(passing, next(iter(self._toasts)))).deleteLater()
+        toast = Toast(self._appearance, level, text, action_label, on_action, self._forget, self._over, lasts=lasts)
         self._toasts[key] = toast
         toast.show()
         toast.raise_()

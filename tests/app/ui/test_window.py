@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtCore import QEvent, QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -19,6 +19,7 @@ from pytestqt.qtbot import QtBot
 from app.context import AppContext
 from app.store.records import Attachment
 from app.ui.appearance import Appearance
+from app.ui.frame import messages
 from app.ui.frame.messages import Toast
 from app.ui.theme import DARK, LIGHT, Size
 from app.ui.window import MainWindow
@@ -202,6 +203,22 @@ def test_when_something_is_said_while_a_picture_is_shown_large_then_it_lies_abov
     found = live_window.childAt(centre)
     assert found is not None
     assert found is toast or toast.isAncestorOf(found)
+
+
+def test_when_a_notice_holds_until_it_is_withdrawn_then_its_toast_stays_as_long(
+    qtbot: QtBot, live_window: MainWindow, context: AppContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "SHOWN_MS", {"info": 1, "warning": 1, "error": 1})
+    full = context.notices.say("error", "The disk is full.", lasts=True)
+    for at in range(messages.MAX_TOASTS + 2):
+        context.notices.say("info", f"Copied {at}")
+    qtbot.waitUntil(lambda: live_window.toasts.texts == ("The disk is full.",), timeout=WAIT_MS)
+    toast = live_window.findChildren(Toast)[0]
+    toast.leaveEvent(QEvent(QEvent.Type.Leave))
+    context.notices.say("info", "Copied again")
+    qtbot.waitUntil(lambda: live_window.toasts.texts == ("The disk is full.",), timeout=WAIT_MS)
+    context.notices.withdraw(full)
+    assert live_window.toasts.texts == ()
 
 
 def test_when_the_host_dies_then_the_banner_says_it_until_it_answers_again(
