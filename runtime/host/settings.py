@@ -5,7 +5,7 @@ this version does not know are kept as they stand, so an older Deskside does not
 """
 
 import copy
-import shutil
+import filecmp
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -180,16 +180,21 @@ class SettingsFile:
             )
 
     def _set_aside(self, *, move: bool) -> str:
+        """Keep the file as it is now under another name; what is kept already is not kept twice."""
         stamp = now_local().strftime("%Y%m%d-%H%M%S")
-        aside = self._path.with_name(f"{self._path.stem}.broken-{stamp}{self._path.suffix}")
         try:
+            kept = next((one for one in self._kept_aside() if filecmp.cmp(one, self._path, shallow=False)), None)
+            aside = kept or self._path.with_name(f"{self._path.stem}.broken-{stamp}{self._path.suffix}")
             if move:
                 self._path.replace(aside)
-            else:
-                shutil.copy2(self._path, aside)
+            elif kept is None:
+                write_atomically(aside, self._path.read_bytes(), private=True)
         except OSError as error:
             return f"still {self._path.name} ({error})"
         return aside.name
+
+    def _kept_aside(self) -> list[Path]:
+        return sorted(self._path.parent.glob(f"{self._path.stem}.broken-*{self._path.suffix}"))
 
     # --- writing ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The settings file: kept, migrated, and never lost."""
 
 import tomllib
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,45 @@ def test_when_a_section_is_wrong_then_only_that_is_left_out_and_a_copy_is_kept(p
     assert "port" in file.problems[0]
     assert len(broken_copies(path)) == 1
     assert path.exists()
+
+
+def test_when_a_section_stays_wrong_over_many_starts_then_one_copy_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = (datetime(2026, 11, 30, 12, 0, second) for second in range(60))
+    monkeypatch.setattr(settings_module, "now_local", lambda: next(times))
+    path.write_text('version = 1\n[api]\nport = "x"\n')
+    problems = {SettingsFile(path).problems[0] for _ in range(3)}
+    (kept,) = broken_copies(path)
+    assert kept.read_text() == path.read_text()
+    assert len(problems) == 1
+    path.write_text('version = 1\n[api]\nport = "y"\n')
+    SettingsFile(path)
+    assert len(broken_copies(path)) == 2
+
+
+def test_when_the_same_broken_file_comes_back_then_one_copy_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = (datetime(2026, 11, 30, 12, 0, second) for second in range(60))
+    monkeypatch.setattr(settings_module, "now_local", lambda: next(times))
+    for _ in range(2):
+        path.write_bytes(b"= broken")
+        assert "could not be read" in SettingsFile(path).problems[0]
+        assert not path.exists()
+    assert [kept.read_bytes() for kept in broken_copies(path)] == [b"= broken"]
+
+
+def test_when_the_disk_has_no_room_for_the_copy_then_no_part_of_one_is_left(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(settings_module.os, "fsync", full)
+    path.write_text('version = 1\n[api]\nport = "x"\n')
+    assert "still settings.toml" in SettingsFile(path).problems[0]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_when_one_option_of_the_api_is_wrong_then_the_others_hold(path: Path) -> None:
