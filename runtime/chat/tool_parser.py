@@ -48,9 +48,17 @@ class ToolParser:
         form: how the model writes calls.
         tools: those of the request; their schemas say what an unquoted value is.
         make_id: gives each call its id.
+        only_calls: the answer is held to calls alone, so that what is left of one that was cut off is no text.
     """
 
-    def __init__(self, form: ToolFormat, tools: Sequence[Tool], make_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self,
+        form: ToolFormat,
+        tools: Sequence[Tool],
+        make_id: Callable[[], str] = new_call_id,
+        *,
+        only_calls: bool = False,
+    ) -> None:
         self._form = form
         self._given = tuple(tools)
         self._reader = CallReader(form, ParameterTypes(self._given))
@@ -58,6 +66,7 @@ class ToolParser:
         self._at_start = tuple(trigger for trigger in form.triggers if trigger.at_start)
         self._untried = list(self._at_start)
         self._make_id = make_id
+        self._only_calls = only_calls
         self._source = Source()
         self._found: list[ReadCall] = []
         self._section: Reading[None] | None = None
@@ -77,7 +86,8 @@ class ToolParser:
     def finish(self) -> list[AnswerPiece]:
         """Give what was held back; the answer is at its end."""
         self._source.ended = True
-        return self.feed("")
+        pieces = self.feed("")
+        return [piece for piece in pieces if isinstance(piece, CallPiece)] if self._only_calls else pieces
 
     def calls_at_end(self, text: str) -> list[AnswerPiece]:
         """The calls that a text ends with, each on a line of its own; for the end of an answer that had none."""

@@ -177,7 +177,9 @@ class Language:
         thought = None
         if self.spec is not None:
             thought = make_parser(self.spec, prompt.answer_start, is_continued=is_continued)
-        calls = ToolParser(prompt.frame.tools, shape.tools) if prompt.frame.tools is not None else None
+        calls = None
+        if prompt.frame.tools is not None:
+            calls = ToolParser(prompt.frame.tools, shape.tools, only_calls=shape.tool_choice == "required")
         reader = AnswerReader(thought, calls)
         return None if reader.is_plain else reader
 

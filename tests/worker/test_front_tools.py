@@ -76,6 +76,25 @@ def test_call_that_is_cut_off_when_the_answer_ends_then_is_content_and_the_reaso
     assert finished.reasons == ("length",)
 
 
+@pytest.mark.parametrize("n_chars", range(1, len(CALL) - len("}\n</tool_call>")))
+def test_call_that_had_to_be_made_when_it_is_cut_off_then_nothing_of_it_is_content(desk: Desk, n_chars: int) -> None:
+    desk.front.handle(Generate("a", messages=HELLO, shape=AnswerShape(tools=TOOLS, tool_choice="required")))
+    desk.engine.wait_for("a")
+    messages = desk.say(Text("a", 0, CALL[:n_chars], 9), Done("a", ("length",), ("",), Usage(9, 0, 9), Timings()))
+    assert [(delta.kind, delta.text, delta.n_tokens) for delta in deltas(messages)] == [("content", "", 9)]
+    finished = messages[-1]
+    assert isinstance(finished, Finished)
+    assert finished.reasons == ("length",)
+
+
+def test_calls_that_had_to_be_made_when_the_second_is_cut_off_then_the_first_stands_alone(desk: Desk) -> None:
+    desk.front.handle(Generate("a", messages=HELLO, shape=AnswerShape(tools=TOOLS, tool_choice="required")))
+    desk.engine.wait_for("a")
+    text = CALL + "\n" + CALL[:30]
+    messages = desk.say(Text("a", 0, text, 9), Done("a", ("length",), ("",), Usage(9, 0, 9), Timings()))
+    assert [(delta.kind, delta.text) for delta in deltas(messages)] == [("tool_call", '{"city": "Rome"}')]
+
+
 def test_text_like_a_call_when_no_tools_are_there_then_is_content(desk: Desk) -> None:
     for name, shape in (("a", AnswerShape()), ("b", AnswerShape(tools=TOOLS, tool_choice="none"))):
         desk.front.handle(Generate(name, messages=HELLO, shape=shape))
