@@ -1,8 +1,9 @@
 """The settings file: kept, migrated, and never lost."""
 
 import tomllib
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_when_a_section_is_wrong_then_only_that_is_left_out_and_a_copy_is_kept(p
 def test_when_a_section_stays_wrong_over_many_starts_then_one_copy_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = (datetime(2026, 11, 30, 12, 0, second) for second in range(60))
+    times = (datetime(2026, 11, 30, 12, 0, second, tzinfo=UTC) for second in range(60))
     monkeypatch.setattr(settings_module, "now_local", lambda: next(times))
     path.write_text('version = 1\n[api]\nport = "x"\n')
     problems = {SettingsFile(path).problems[0] for _ in range(3)}
@@ -111,7 +112,7 @@ def test_when_a_section_stays_wrong_over_many_starts_then_one_copy_is_kept(
 def test_when_the_same_broken_file_comes_back_then_one_copy_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = (datetime(2026, 11, 30, 12, 0, second) for second in range(60))
+    times = (datetime(2026, 11, 30, 12, 0, second, tzinfo=UTC) for second in range(60))
     monkeypatch.setattr(settings_module, "now_local", lambda: next(times))
     for _ in range(2):
         path.write_bytes(b"= broken")
@@ -123,10 +124,7 @@ def test_when_the_same_broken_file_comes_back_then_one_copy_is_kept(
 def test_when_the_disk_has_no_room_for_the_copy_then_no_part_of_one_is_left(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(settings_module.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
     path.write_text('version = 1\n[api]\nport = "x"\n')
     assert "still settings.toml" in SettingsFile(path).problems[0]
     assert list(path.parent.iterdir()) == [path]
