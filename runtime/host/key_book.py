@@ -90,7 +90,7 @@ class KeyBook:
 
         Raises:
             BadRequest: the name is taken, or there are `MAX_KEYS`.
-            StorageFault: it could not be saved.
+            StorageFault: it could not be saved; there is no such key then, since nobody was told it.
         """
         keys = self._settings.current.keys
         if any(key.name == name for key in keys):
@@ -99,7 +99,7 @@ class KeyBook:
             raise BadRequest(f"There are {MAX_KEYS} keys.", hint="Delete one first.", param="name")
         key = new_key()
         self._use.pop(name, None)
-        self._settings.change(keys=(*keys, StoredKey(name, hash_key(key), now(), limits)))
+        self._settings.change_if_saved(keys=(*keys, StoredKey(name, hash_key(key), now(), limits)))
         return NewKeyAnswer(name, key)
 
     def limit(self, name: str, limits: KeyLimits) -> ApiKeyInfo:

@@ -88,6 +88,19 @@ class SettingsFile:
         self._write()
         return self.current
 
+    def change_if_saved(self, **changes: object) -> Settings:
+        """As `change`, but what cannot be saved does not hold for this run either.
+
+        Raises:
+            StorageFault: if the file cannot be written; nothing is changed.
+        """
+        before = self.current
+        try:
+            return self.change(**changes)
+        except StorageFault:
+            self.current = before
+            raise
+
     def remember_load(self, model_id: str, options: LoadOptions | None) -> None:
         """Keep what was loaded last, and with `options` how.
 

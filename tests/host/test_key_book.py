@@ -4,10 +4,11 @@ import asyncio
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from runtime.errors import BadRequest, LimitReached
+from runtime.errors import BadRequest, LimitReached, StorageFault
 from runtime.host.key_book import RUN_KEY, KeyBook
 from runtime.host.keys import MAX_KEYS, find_key
 from runtime.host.settings import SettingsFile
@@ -152,3 +153,12 @@ def test_when_the_file_of_uses_is_damaged_then_counting_begins_anew(rig: Rig) ->
     within(rig, "editor", 1)
     rig.book.save()
     assert rig.open().infos()[0].n_requests == 1
+
+
+def test_key_when_it_cannot_be_saved_then_nobody_needs_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as disk:
+        disk.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(StorageFault):
+            rig.book.add("editor", KeyLimits())
+    assert rig.book.names() == {}
+    assert rig.book.add("editor", KeyLimits()).name == "editor"
