@@ -5,11 +5,13 @@ Bounded: rotated at 10 MB, four older ones are kept. Written by a thread of its 
 lines are left out and counted.
 """
 
+import contextlib
 import datetime
 import logging
 import logging.handlers
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -131,18 +133,23 @@ class RequestLog:
         file = _PrivateFile(self._path, maxBytes=MAX_FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
         while (line := self._lines.get()) is not None:
             file.handle(logging.LogRecord("requests", logging.INFO, "", 0, line.decode(), None, None))
-        file.close()
+        with contextlib.suppress(OSError):  # told when it happened first
+            file.close()
 
 
 class _PrivateFile(logging.handlers.RotatingFileHandler):
     """Readable by this person alone (POSIX); a full disk loses lines and nothing else."""
+
+    _is_failing = False
 
     def _open(self) -> TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return os.fdopen(handle, "a", encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        pass
+        if not self._is_failing:
+            self._is_failing = True
+            _log.warning("lines of the request log are lost: %s", sys.exception())
 
 
 def time_of(started_s: float) -> tuple[str, float]:

@@ -99,3 +99,13 @@ def test_when_the_file_cannot_be_written_then_requests_go_on(tmp_path: Path) -> 
     log.add(LoggedRequest("now", "req", "c", "/v1/x", "m", 200, 0.1))
     log.close()
     assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_when_the_disk_is_full_then_it_is_said_once_and_the_log_closes(caplog: pytest.LogCaptureFixture) -> None:
+    log = RequestLog(Path("/dev/full"), lambda: "metadata")
+    for number in range(20):
+        log.add(LoggedRequest("now", f"req-{number}", "c", "/v1/x", "m", 200, 0.1))
+    log.close()
+    (told,) = [record.getMessage() for record in caplog.records if "request log" in record.getMessage()]
+    assert "No space left" in told
