@@ -146,7 +146,7 @@ class _PrivateFile(logging.handlers.RotatingFileHandler):
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return os.fdopen(handle, "a", encoding=self.encoding)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
         if not self._is_failing:
             self._is_failing = True
             _log.warning("lines of the request log are lost: %s", sys.exception())
