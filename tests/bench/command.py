@@ -23,9 +23,15 @@ def run_part(name: str, doc: str, quick_help: str, run: Callable[..., R], show: 
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--quick", action="store_true", help=quick_help)
     chosen = parser.parse_args()
-    report = run(quick=chosen.quick)
-    if chosen.json:
+    return tell(run(quick=chosen.quick), show, as_json=chosen.json)
+
+
+def tell(report: R, show: Callable[[R], None], *, as_json: bool) -> int:
+    """Print a report and the bounds it missed; the exit status is 1 if there are any."""
+    if as_json:
         print(msgspec.json.encode(report).decode())
     else:
         show(report)
+        for sentence in report.missed:
+            print(f"MISSED: {sentence}")
     return 1 if report.missed else 0

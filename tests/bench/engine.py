@@ -343,8 +343,6 @@ def show(report: Report) -> None:
         f"time to first token, {stored.prompt_tokens:,} tokens: cold {stored.cold_s * 1000:.0f} ms,"
         f" from a file of {stored.file_bytes / 1e6:.0f} MB {stored.stored_s * 1000:.0f} ms, ratio {stored.of_cold:.3f}"
     )
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")
 
 
 def main() -> int:

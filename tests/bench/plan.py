@@ -325,8 +325,6 @@ def show(report: Report) -> None:
             f"{entry.model:16}{format_bytes(entry.fetched_bytes):>10} of {format_bytes(entry.size_bytes):>8} fetched"
             f" ({entry.fetched_share:.1%}), plan {'the same' if entry.is_same else 'DIFFERENT'}"
         )
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")
 
 
 def main() -> int:

@@ -89,8 +89,6 @@ def show(report: Report) -> None:
             f"{one.length:7} {one.tokens_each:6.1f} tokens   one at a time {one.alone_ms:7.1f}"
             f"   in one request {one.together_ms:7.1f}   {one.ratio:.2f} times as fast"
         )
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")
 
 
 def main() -> int:

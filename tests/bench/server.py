@@ -231,8 +231,6 @@ def show(report: Report) -> None:
             f"{found.first_p99:5.3f}",
         )
         print("   ".join(figures))
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")
 
 
 def main() -> int:

@@ -193,8 +193,6 @@ def show(report: Report) -> None:
     for arm in report.arms:
         right = f"{arm.accepted / arm.drafted:6.0%}" if arm.drafted else "     -"
         print(f"{arm.text:9} {arm.way:24} {arm.tokens_per_s:10.1f} {arm.of_plain:12.3f} {arm.drafted:9} {right}")
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")
 
 
 def main() -> int:

@@ -255,8 +255,6 @@ def show(report: Report) -> None:
             f"{entry.prompt_ratio:5.2f}",
         )
         print("   ".join(columns))
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
@@ -18,6 +18,7 @@ from runtime.messages.api import InstalledModel
 from runtime.options import LoadOptions
 from runtime.paths import DataFolder
 from tests.fakes.fake_hub import FakeHub, FakeRepo
+from tests.support.widgets import texts
 
 pytestmark = pytest.mark.e2e
 
@@ -44,10 +45,6 @@ class Desk:
     @property
     def starter(self) -> InstalledModel:
         return next(one for one in self.context.link.installed if one.starter)
-
-
-def texts(widget: QWidget) -> str:
-    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))
 
 
 @pytest.fixture

@@ -3,18 +3,16 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import jsonschema
 import pytest
 
-from runtime.library.starter import find_starter
 from runtime.messages.ipc import Failed, Generate
 from runtime.messages.shared import AnswerShape, Message
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
 from tests.fakes.engine_rig import starter
 from tests.grammar.test_matcher import HOSTILE
-from tests.support.worker_process import WorkerUnderTest, text_of
+from tests.support.worker_process import WorkerUnderTest, text_of, worker_with_starter
 
 pytestmark = pytest.mark.e2e
 
@@ -25,11 +23,8 @@ LIMIT_S = 25.0
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerUnderTest]:
-    path = find_starter()
-    assert path is not None
-    log_path: Path = tmp_path_factory.mktemp("worker") / "worker.log"
-    with WorkerUnderTest(log_path) as worker:
-        worker.load(path, LoadOptions(n_ctx=1024, n_parallel=4))
+    options = LoadOptions(n_ctx=1024, n_parallel=4)
+    with worker_with_starter(tmp_path_factory.mktemp("worker"), options) as worker:
         yield worker
 
 

@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from runtime.library.starter import find_starter
 from runtime.messages.ipc import ApplyTemplate, Count, Counted, Failed, Finished, Generate, Rendered
 from runtime.messages.shared import AnswerShape, Message, Tool, ToolCall
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
-from tests.support.worker_process import WorkerUnderTest, deltas, text_of
+from tests.support.worker_process import WorkerUnderTest, deltas, text_of, worker_with_starter
 
 pytestmark = pytest.mark.e2e
 
@@ -27,11 +25,8 @@ OPTIONS = GenerateOptions(max_tokens=96, sampling=SamplingOptions(temperature=0.
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerUnderTest]:
-    path = find_starter()
-    assert path is not None
-    log_path: Path = tmp_path_factory.mktemp("worker") / "worker.log"
-    with WorkerUnderTest(log_path) as worker:
-        worker.load(path, LoadOptions(n_ctx=1024, n_parallel=2))
+    options = LoadOptions(n_ctx=1024, n_parallel=2)
+    with worker_with_starter(tmp_path_factory.mktemp("worker"), options) as worker:
         yield worker
 
 

@@ -47,7 +47,8 @@ def _writer(path: Path, architecture: str, n_ctx_train: int = 4096, extra_tokens
     return writer
 
 
-def _finish(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:
+def finish(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:
+    """Write the file of a writer that has its metadata."""
     for name, values in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
     writer.write_header_to_file()
@@ -56,7 +57,8 @@ def _finish(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:
     writer.close()
 
 
-def _random(seed: int, spread: float = 0.15):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def random_values(seed: int, spread: float = 0.15):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    """A function of a shape that gives the next random numbers around 0."""
     generator = np.random.default_rng(seed)
     return lambda *shape: generator.normal(0, spread, shape)
 
@@ -98,7 +100,7 @@ def write_transformer(
     if architecture == "qwen2vl":
         writer.add_rope_dimension_sections([2, 3, 3, 0])
     # Tied to the output, large embeddings would only ever repeat the last token.
-    new = _random(seed, 0.4 if architecture == "gemma3" else 0.15)
+    new = random_values(seed, 0.4 if architecture == "gemma3" else 0.15)
     tensors = {"token_embd.weight": new(n_vocab, N_EMBD), "output_norm.weight": np.ones(N_EMBD)}
     if architecture != "gemma3":
         tensors["output.weight"] = new(n_vocab, N_EMBD) * 4
@@ -130,7 +132,7 @@ def write_transformer(
                 tensors[f"blk.{layer}.{name}.weight"] = np.ones(width)
     for name, values in (added or {}).items():
         tensors[name] = tensors[name] + values
-    _finish(writer, tensors)
+    finish(writer, tensors)
     return path
 
 
@@ -145,7 +147,7 @@ def write_mamba(path: Path, *, seed: int = 1) -> Path:
     writer.add_ssm_state_size(state)
     writer.add_ssm_time_step_rank(dt_rank)
     writer.add_layer_norm_rms_eps(1e-5)
-    new = _random(seed)
+    new = random_values(seed)
     tensors = {
         "token_embd.weight": new(N_VOCAB, N_EMBD) * 4,
         "output_norm.weight": np.ones(N_EMBD),
@@ -167,12 +169,12 @@ def write_mamba(path: Path, *, seed: int = 1) -> Path:
                 "ssm_out.weight": new(N_EMBD, inner),
             }.items()
         }
-    _finish(writer, tensors)
+    finish(writer, tensors)
     return path
 
 
 def write_unknown(path: Path) -> Path:
     """A well-formed file of an architecture that does not exist."""
     writer = _writer(path, "flux-capacitor")
-    _finish(writer, {"token_embd.weight": np.zeros((N_VOCAB, N_EMBD))})
+    finish(writer, {"token_embd.weight": np.zeros((N_VOCAB, N_EMBD))})
     return path

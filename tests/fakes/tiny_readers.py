@@ -5,27 +5,13 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from tests.fakes.tiny_gguf import N_EMBD, N_VOCAB
+from tests.fakes.tiny_gguf import N_EMBD, N_VOCAB, finish, random_values
 
 _N_LAYER, _N_FF, _N_HEAD = 2, 128, 4
 N_CTX_BERT = 256
 RERANK_TEMPLATE = "Query: {query}\nDocument: {document}\nAnswer:"
 _WORDS = "cat dog sun moon tax law river bread wine star tree song".split()  # noqa: SIM905 - easier to read
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"\u2581{word}" for word in _WORDS)]
-
-
-def _finish(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:
-    for name, values in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def _random(seed: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    generator = np.random.default_rng(seed)
-    return lambda *shape: generator.normal(0, 0.3, shape)
 
 
 def write_encoder(
@@ -52,7 +38,7 @@ def write_encoder(
     writer.add_pad_token_id(0)
     if architecture == "nomic-bert":
         writer.add_rope_freq_base(1000.0)
-    new = _random(seed)
+    new = random_values(seed, 0.3)
     tensors = {
         "token_embd.weight": new(len(BERT_TOKENS), N_EMBD),
         "token_types.weight": new(2, N_EMBD),
@@ -84,7 +70,7 @@ def write_encoder(
         tensors |= {f"blk.{layer}.{name}.weight": values for name, values in named.items()}
         biased = {"attn_output_norm": N_EMBD, "layer_output_norm": N_EMBD}
         tensors |= {f"blk.{layer}.{name}.bias": np.zeros(width) for name, width in biased.items()}
-    _finish(writer, tensors)
+    finish(writer, tensors)
     return path
 
 
@@ -112,7 +98,7 @@ def write_qwen3(path: Path, *, pooling: gguf.PoolingType = gguf.PoolingType.LAST
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_eos_token(value=True)
-    new = _random(seed)
+    new = random_values(seed, 0.3)
     tensors = {"token_embd.weight": new(N_VOCAB, N_EMBD), "output_norm.weight": np.ones(N_EMBD)}
     if pooling == gguf.PoolingType.RANK:
         writer.add_classifier_output_labels(["yes", "no"])
@@ -133,5 +119,5 @@ def write_qwen3(path: Path, *, pooling: gguf.PoolingType = gguf.PoolingType.LAST
             "ffn_down": new(N_EMBD, _N_FF),
         }
         tensors |= {f"blk.{layer}.{name}.weight": values for name, values in named.items()}
-    _finish(writer, tensors)
+    finish(writer, tensors)
     return path

@@ -77,7 +77,7 @@ def write_projector(
     ):
         writer.add_uint32(f"clip.{part}.{key}", value)
     writer.add_float32(f"clip.{part}.attention.layer_norm_epsilon", 1e-5)
-    _layers(add, ones, "a" if part == "audio" else "v", has_k_bias=part == "vision")
+    add_layers(add, ones, "a" if part == "audio" else "v", has_k_bias=part == "vision")
     if part == "audio":
         _ultravox(writer, add, ones, n_embd)
     else:
@@ -92,19 +92,29 @@ def write_projector(
 Add = Callable[..., None]
 
 
-def _layers(add: Add, ones: Add, prefix: str, *, has_k_bias: bool) -> None:
-    for layer in range(_N_LAYER):
+def add_layers(
+    add: Add,
+    ones: Add,
+    prefix: str,
+    *,
+    n_layer: int = _N_LAYER,
+    width: int = _WIDTH,
+    n_ff: int = _FF,
+    has_k_bias: bool = True,
+) -> None:
+    """The layers of a tower; `ones` adds what scales a norm."""
+    for layer in range(n_layer):
         for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
-            add(f"{prefix}.blk.{layer}.{name}.weight", _WIDTH, _WIDTH)
+            add(f"{prefix}.blk.{layer}.{name}.weight", width, width)
             if has_k_bias or name != "attn_k":
-                add(f"{prefix}.blk.{layer}.{name}.bias", _WIDTH)
+                add(f"{prefix}.blk.{layer}.{name}.bias", width)
         for name in ("ln1", "ln2"):
-            ones(f"{prefix}.blk.{layer}.{name}.weight", _WIDTH)
-            add(f"{prefix}.blk.{layer}.{name}.bias", _WIDTH)
-        add(f"{prefix}.blk.{layer}.ffn_up.weight", _FF, _WIDTH)
-        add(f"{prefix}.blk.{layer}.ffn_up.bias", _FF)
-        add(f"{prefix}.blk.{layer}.ffn_down.weight", _WIDTH, _FF)
-        add(f"{prefix}.blk.{layer}.ffn_down.bias", _WIDTH)
+            ones(f"{prefix}.blk.{layer}.{name}.weight", width)
+            add(f"{prefix}.blk.{layer}.{name}.bias", width)
+        add(f"{prefix}.blk.{layer}.ffn_up.weight", n_ff, width)
+        add(f"{prefix}.blk.{layer}.ffn_up.bias", n_ff)
+        add(f"{prefix}.blk.{layer}.ffn_down.weight", width, n_ff)
+        add(f"{prefix}.blk.{layer}.ffn_down.bias", width)
 
 
 def _vision(writer: Any, add: Add, ones: Add, kind: Kind, n_embd: int, side: int, n_places: int) -> None:

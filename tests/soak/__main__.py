@@ -9,9 +9,9 @@ nothing may be left running, and requests that need the whole cache must be answ
 import argparse
 import sys
 
-import msgspec
 from msgspec.structs import replace
 
+from tests.bench.command import tell
 from tests.soak.run import LONG, SHORT, show, soak
 
 
@@ -28,11 +28,7 @@ def main() -> int:
     if given.minutes:
         length = replace(length, run_s=60 * given.minutes)
     report = soak(length, seed=given.seed, n_threads=given.threads)
-    if given.json:
-        print(msgspec.json.encode(report).decode())
-    else:
-        show(report)
-    return 1 if report.missed else 0
+    return tell(report, show, as_json=given.json)
 
 
 if __name__ == "__main__":

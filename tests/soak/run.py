@@ -302,5 +302,3 @@ def show(report: Report) -> None:
         )
     for sentence in report.problems:
         print(f"PROBLEM: {sentence}")
-    for sentence in report.missed:
-        print(f"MISSED: {sentence}")

@@ -5,6 +5,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from tests.fakes.tiny_vision import add_layers
+
 N_EMBD = 384
 N_FF = 1024
 N_LAYER = 4
@@ -43,17 +45,7 @@ def write_projector(path: Path, *, n_embd_text: int) -> Path:
         "v.position_embd.weight",
         random.standard_normal(((IMAGE_SIZE // PATCH_SIZE) ** 2, N_EMBD)).astype(np.float32),
     )
-    for layer in range(N_LAYER):
-        for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
-            add(f"v.blk.{layer}.{name}.weight", N_EMBD, N_EMBD)
-            add(f"v.blk.{layer}.{name}.bias", N_EMBD)
-        for name in ("ln1", "ln2"):
-            add(f"v.blk.{layer}.{name}.weight", N_EMBD)
-            add(f"v.blk.{layer}.{name}.bias", N_EMBD)
-        add(f"v.blk.{layer}.ffn_up.weight", N_FF, N_EMBD)
-        add(f"v.blk.{layer}.ffn_up.bias", N_FF)
-        add(f"v.blk.{layer}.ffn_down.weight", N_EMBD, N_FF)
-        add(f"v.blk.{layer}.ffn_down.bias", N_EMBD)
+    add_layers(add, add, "v", n_layer=N_LAYER, width=N_EMBD, n_ff=N_FF)
     for part in ("weight", "bias"):
         add(f"v.post_ln.{part}", N_EMBD)
     add("mm.input_projection.weight", N_EMBD, n_embd_text)

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, TypeVar
 
+from runtime.library.starter import find_starter
 from runtime.messages.frames import decode_from_worker, encode_frame
 from runtime.messages.ipc import Delta, Failed, Finished, FromWorker, Health, Hello, Load, Ready, Step, ToWorker
 from runtime.options import LoadOptions
@@ -18,6 +20,16 @@ from runtime.options import LoadOptions
 WAIT_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
 MessageT = TypeVar("MessageT")
+
+
+@contextmanager
+def worker_with_starter(folder: Path, options: LoadOptions) -> Iterator["WorkerUnderTest"]:
+    """A worker that has loaded the starter model; its log is in the folder."""
+    path = find_starter()
+    assert path is not None
+    with WorkerUnderTest(folder / "worker.log") as worker:
+        worker.load(path, options)
+        yield worker
 
 
 class WorkerUnderTest:

@@ -1,7 +1,6 @@
 """Files of messages and drafts: kept once, found again, and erased with the last message that has them."""
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,17 +17,6 @@ CAT = Attachment("aa", "image", "image/png", "cat.png", 3, 640, 480)
 NOTES = Attachment("bb", "text", "text/plain", "notes.md", 5)
 FILES = {"aa": b"cat", "bb": b"notes"}
 QUESTION = MessageRecord("q", "c", "", "user", content="What is this?", created_s=1.0, attachments=(NOTES, CAT))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "conversations.sqlite3"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as one:
-        yield one
 
 
 def stored(store: Store) -> set[str]:

@@ -15,11 +15,6 @@ from app.store.schema import LATEST
 PAGE_BYTES = 4096
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "conversations.sqlite3"
-
-
 def fill(path: Path, n_conversations: int = 40, n_messages: int = 20) -> None:
     with Store(path) as store:
         for number in range(n_conversations):

@@ -20,11 +20,6 @@ def notices(qtbot: QtBot) -> Notices:  # noqa: ARG001 - qtbot brings the event l
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "conversations.sqlite3"
-
-
-@pytest.fixture
 def lane(path: Path, notices: Notices, qtbot: QtBot) -> Iterator[StoreLane]:
     one = StoreLane(path, notices)
     yield one

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,17 +30,6 @@ ANSWER = MessageRecord(
     stats=AnswerStats(n_tokens=3, generation_tps=12.5, reason="length", model="m"),
     created_s=2.0,
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "conversations.sqlite3"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as one:
-        yield one
 
 
 def test_when_messages_are_saved_then_every_field_comes_back(store: Store) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.ui.models.page import ModelsPage
@@ -11,11 +11,6 @@ from app.ui.window import MainWindow
 from tests.app.ui.conftest import WAIT_MS
 
 Until = Callable[[Callable[[], object]], None]
-
-
-def texts(widget: QWidget) -> str:
-    """Every text that can be read on a widget, hidden ones left out."""
-    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))
 
 
 def button(root: QWidget, name: str) -> QAbstractButton:

@@ -10,9 +10,10 @@ from app.ui.models.page import ModelsPage
 from runtime.errors import HubOffline, to_failure
 from runtime.messages.library import HubEntry, HubSearch
 from runtime.messages.library import HubPage as Entries
-from tests.app.ui.models.conftest import Until, button, texts
+from tests.app.ui.models.conftest import Until, button
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_models import hub_entry
+from tests.support.widgets import texts
 
 FAILURE = to_failure(HubOffline("The hub answered with an error.", hint="Try again in a while."))
 

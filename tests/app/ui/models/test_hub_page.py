@@ -9,10 +9,11 @@ from app.ui.models.page import ModelsPage
 from runtime.errors import DiskFull, HubNotFound, HubRefused, to_failure
 from runtime.messages.api import InstalledChanged
 from runtime.messages.library import DownloadRequest, HubAccount, HubModel, VerdictRequest
-from tests.app.ui.models.conftest import Until, button, texts
+from tests.app.ui.models.conftest import Until, button
 from tests.fakes.answers import installed_model
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_models import CPU, QUANTS, SMALL_GPU
+from tests.support.widgets import texts
 
 REPO = "Qwen/Qwen3-8B-GGUF"
 Q8, Q4 = "Qwen3-8B-Q8_0.gguf", "Qwen3-8B-Q4_K_M.gguf"

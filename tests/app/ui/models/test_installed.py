@@ -13,10 +13,11 @@ from app.ui.models.page import ModelsPage
 from app.ui.window import MainWindow
 from runtime.errors import StorageFault, to_failure
 from runtime.messages.api import InstalledChanged, InstalledModel
-from tests.app.ui.models.conftest import Until, button, texts
+from tests.app.ui.models.conftest import Until, button
 from tests.fakes.answers import installed_model
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_models import CPU, GB
+from tests.support.widgets import texts
 
 
 def show(host: FakeHost, page: ModelsPage, until: Until, *models: InstalledModel) -> None:

@@ -14,10 +14,11 @@ from runtime.errors import NotEnoughMemory, to_failure
 from runtime.messages.api import InstalledChanged, LoadedModel, ModelChanged, ModelGone, ModelSettings
 from runtime.messages.fit import PlanRequest
 from runtime.options import LoadOptions
-from tests.app.ui.models.conftest import Until, texts
+from tests.app.ui.models.conftest import Until
 from tests.fakes.answers import MODEL_ID, installed_model
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_models import CPU, GB, GPU, NODE, SMALL_GPU, FakeModels
+from tests.support.widgets import texts
 
 Open = Callable[..., PlanPage]
 BIG = installed_model("big", "Big 12B", size_bytes=8 * GB, n_ctx_train=131_072, n_params=12 * GB)

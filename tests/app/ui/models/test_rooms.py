@@ -15,11 +15,12 @@ from runtime.messages.api import InstalledChanged
 from runtime.messages.fit import NodeInfo
 from runtime.messages.library import HubAccount, MoveRequest, QuantizeRequest
 from runtime.options import ModelsOptions
-from tests.app.ui.models.conftest import Until, button, texts
+from tests.app.ui.models.conftest import Until, button
 from tests.app.ui.test_window import focusable, name_of
 from tests.fakes.answers import installed_model
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_models import GB, main_folder
+from tests.support.widgets import texts
 
 ORIGINAL = installed_model("f16", "Llama 3.2 3B", quantization="F16", n_params=3_212_749_888, size_bytes=6 * GB)
 

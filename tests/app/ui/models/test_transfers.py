@@ -7,9 +7,10 @@ from app.ui.models.transfers import DownloadRow, download_line
 from runtime.errors import DiskFull, to_failure
 from runtime.messages.api import InstalledChanged
 from runtime.messages.library import Download, Job
-from tests.app.ui.models.conftest import Until, button, texts
+from tests.app.ui.models.conftest import Until, button
 from tests.fakes.answers import installed_model
 from tests.fakes.fake_host import FakeHost
+from tests.support.widgets import texts
 
 GB = 10**9
 NAME = "Model-Q4_K_M.gguf"

@@ -1,10 +1,9 @@
 """Live requests and loaded models: rows change in place, are bounded, sorted, and can be cancelled or unloaded."""
 
 import msgspec
-import pytest
 from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
@@ -18,6 +17,7 @@ from tests.app.ui.conftest import WAIT_MS, Heartbeat
 from tests.app.ui.test_stalls import STALL_S, calmest
 from tests.fakes.answers import MODEL_ID, ready_model
 from tests.fakes.fake_host import FakeHost
+from tests.support.widgets import texts
 
 N_CLIENTS = 32
 
@@ -27,18 +27,6 @@ def request(number: int, **fields: object) -> RequestInfo:
         f"r{number}", "/v1/chat/completions", MODEL_ID, f"10.0.0.{number % 250}", "generating", 1_000.0 + number
     )
     return msgspec.structs.replace(one, **fields)
-
-
-def texts(widget: QWidget) -> str:
-    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))
-
-
-@pytest.fixture
-def page(live_window: MainWindow) -> ServerPage:
-    one = live_window.page_widget("server")
-    assert isinstance(one, ServerPage)
-    live_window.show_page("server")
-    return one
 
 
 def cell(page: ServerPage, row: int, name: str) -> str:

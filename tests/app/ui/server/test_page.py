@@ -1,11 +1,10 @@
 """The server page: switch, addresses, keys with limits, settings, texts for programs."""
 
 import msgspec
-import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.context import AppContext
@@ -13,29 +12,17 @@ from app.ui.server.keys_card import KeyDialog, limit_words, used_words
 from app.ui.server.page import ServerPage
 from app.ui.server.snippets import KEY_PLACE, Target, programs
 from app.ui.server.words import base_url
-from app.ui.window import MainWindow
 from runtime.messages.api import ApiChanged, ApiKeyInfo, ApiState, Certificate
 from runtime.options import ApiOptions, KeyLimits
 from tests.app.ui.conftest import WAIT_MS
 from tests.fakes.fake_host import FakeHost
-
-
-def texts(widget: QWidget) -> str:
-    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))
+from tests.support.widgets import texts
 
 
 def press(parent: QWidget, name: str) -> None:
     found = [one for one in parent.findChildren(QAbstractButton) if name in (one.accessibleName(), one.text())]
     assert found, name
     found[0].click()
-
-
-@pytest.fixture
-def page(live_window: MainWindow) -> ServerPage:
-    one = live_window.page_widget("server")
-    assert isinstance(one, ServerPage)
-    live_window.show_page("server")
-    return one
 
 
 def test_when_the_api_is_turned_on_then_every_dialect_has_its_address_to_copy(
