@@ -381,7 +381,7 @@ class Supervisor:
         name = slot.options.draft_model
         try:
             return await asyncio.to_thread(self._catalogue.resolve, name)
-        except RuntimeFault as error:
+        except ModelNotFound as error:
             raise ModelNotFound(
                 f"The draft model {name!r} of {slot.model.name} is not installed.",
                 hint="Choose another draft model, or none.",

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from runtime.errors import BadRequest, HashMismatch, HubNotFound, ModelLoadFailed, ModelNotFound
+from runtime.gguf.facts import read_facts
 from runtime.host.hub_service import DownloadsTold, HubParts
 from runtime.host.library_service import ImportHow
 from runtime.host.parts import LibraryParts
@@ -68,7 +69,10 @@ class FakeFiles:
                 return model
         raise ModelNotFound(f"No model named {name!r} is on disk.", model=name)
 
-    resolve = find
+    def resolve(self, name: str) -> InstalledModel:
+        model = self.find(name)
+        read_facts(Path(model.path))  # says what is wrong with a damaged file
+        return model
 
     def state(self) -> LibraryState:
         used = sum(model.size_bytes for model in self._models.values())

@@ -308,6 +308,18 @@ def test_when_the_draft_model_is_not_there_then_the_load_says_so(make_host: Make
     host.until(lambda: states(host) == {"fake": "ready"})
 
 
+def test_when_the_file_of_the_draft_model_is_damaged_then_the_load_says_what_is_wrong_with_it(
+    make_host: MakeHost,
+) -> None:
+    host = make_host()
+    os.truncate(host.files.find("other").path, 0)
+    options = {"draft_model": "other"}
+    host.private.post("/admin/models/load", json={"model": "fake", "options": options})
+    host.until(lambda: states(host) == {"fake": "failed"})
+    failure = host.private.get("/admin/status").json()["models"][0]["failure"]
+    assert "other.gguf is empty" in failure["message"]
+
+
 def test_when_a_load_fails_then_its_options_are_not_remembered(make_host: MakeHost) -> None:
     host = make_host()
     host.private.post("/admin/models/load", json={"model": "refuse", "options": {"n_ctx": 100_000_000}})
