@@ -152,7 +152,8 @@ def test_when_a_server_that_crashed_before_ends_without_a_word_then_no_words_of_
             assert pid is not None
             os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
             await until(lambda: side.servers.list()[0].restarts == 2)
-            assert "Its last words" not in [line for line in side.servers.log_lines("every") if line.startswith("(Deskside)")][-1]
+            noted = [line for line in side.servers.log_lines("every") if line.startswith("(Deskside)")]
+            assert "Its last words" not in noted[-1]
 
     run(work)
 

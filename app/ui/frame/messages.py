@@ -174,7 +174,7 @@ class Toasts(QObject):
             toast.move(centre - width // 2, bottom - height)
             bottom -= height + Space.XS
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: ARG002 - Qt's signature
         if event.type() in (QEvent.Type.Resize, QEvent.Type.Move, QEvent.Type.Show, QEvent.Type.Hide):
             self._stack()
         return False
