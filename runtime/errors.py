@@ -254,6 +254,13 @@ class DiskFull(StorageFault):
     code = "disk_full"
 
 
+class FolderSilent(StorageFault):
+    """What is wanted may lie in a folder whose drive does not answer. Details: `path`, `retry_after_s`."""
+
+    status = 503
+    code = "folder_does_not_answer"
+
+
 class HubFault(WorldFault):
     """The model hub answered with an error, or nonsense. Details: `endpoint`, `status` where known."""
 

@@ -45,6 +45,10 @@ class Files(Protocol):
         """Also one that cannot be loaded; raises `ModelNotFound`."""
         ...
 
+    def check_silent(self, name: str, /) -> None:
+        """For a name that is none of them; raises `FolderSilent` where it may be on a drive that does not answer."""
+        ...
+
     def state(self) -> LibraryState:
         """Folders and room."""
         ...

@@ -62,6 +62,10 @@ class Catalogue(Protocol):
         """By id, short name or path; raises `ModelNotFound`."""
         ...
 
+    def check_silent(self, name: str, /) -> None:
+        """For a name that is none of them; raises `FolderSilent` where it may be on a drive that does not answer."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SupervisorHooks:
@@ -320,6 +324,7 @@ class Supervisor:
         begins = [model for model in models if model.id.casefold().startswith(f"{wanted}-")]
         if len(begins) == 1:
             return begins[0]
+        self._catalogue.check_silent(name)
         names = ", ".join(model.id for model in models[:_NAMES_IN_HINT]) or "none yet"
         raise ModelNotFound(
             f"No model named {name!r} is installed.", hint=f"Installed: {names}.", model=name, param="model"

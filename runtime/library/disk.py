@@ -1,6 +1,7 @@
 """What stands in a folder tree: GGUF files with what identifies them. Reads no file, writes nothing.
 
 Files and folders that vanish or cannot be read while one looks are passed over; only the root itself has a problem.
+What may have to wait for a drive is announced to `patience`.
 """
 
 import logging
@@ -10,6 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from runtime.library.patience import touch
 
 MAX_FILES = 10_000
 """Most model files looked at below one root; the rest is left out."""
@@ -76,6 +79,7 @@ def extended(path: str, platform: str = sys.platform) -> str:
 def look_at(path: Path) -> DiskFile | None:
     """One file; `None` if there is none, it is no ordinary one, or it cannot be read."""
     try:
+        touch(path)
         real_folder = os.path.realpath(path.parent)
         status = Path(extended(str(path))).stat()
         is_link = path.is_symlink()
@@ -96,6 +100,7 @@ def walk(root: Path) -> Tree:
     files: list[DiskFile] = []
     start = str(root)
     try:
+        touch(start)
         real_start = os.path.realpath(start)
         entries = sorted(os.scandir(extended(start)), key=_name)
     except OSError as error:
@@ -110,12 +115,12 @@ def walk(root: Path) -> Tree:
             if name.startswith("."):
                 continue
             try:
-                if name.lower().endswith(MODEL_SUFFIX) and entry.is_file():  # to open a pipe is to wait for ever
+                if name.lower().endswith(MODEL_SUFFIX) and _is_file(entry):
                     if len(files) >= MAX_FILES:
                         _log.warning("only %d model files below %s are looked at", MAX_FILES, root)
                         return Tree(tuple(files))
                     files.append(_file(entry, folder, real))
-                elif depth + 1 < MAX_DEPTH and len(visited) < MAX_FOLDERS and entry.is_dir():
+                elif depth + 1 < MAX_DEPTH and len(visited) < MAX_FOLDERS and _is_folder(entry):
                     inner = _enter(entry, real, visited)
                     if inner is not None:
                         path = os.path.join(folder, name)  # noqa: PTH118 - this loop runs for every file of a disk
@@ -128,6 +133,17 @@ def walk(root: Path) -> Tree:
 
 def _name(entry: "os.DirEntry[str]") -> str:
     return entry.name
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    """An ordinary one: to open a pipe is to wait for ever."""
+    touch(entry.path)
+    return entry.is_file()
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    touch(entry.path)
+    return entry.is_dir()
 
 
 def _file(entry: "os.DirEntry[str]", folder: str, real: str) -> DiskFile:

@@ -16,7 +16,7 @@ import msgspec
 from runtime import units
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.library.disk import DiskFile, Stamp
-from runtime.library.facts import Reading, reader_number
+from runtime.library.facts import Reading, is_lasting, reader_number
 
 Verified = Literal["", "ok", "bad"]
 
@@ -140,6 +140,13 @@ class FileTable:
         if moved.stamp.inode != self._rows[before].stamp.inode:  # a copy: its bytes were never looked at
             moved = msgspec.structs.replace(moved, sha256="", verified="")
         return self._update(file.path, moved)
+
+    def has_reading(self, file: DiskFile) -> bool:
+        """Whether a file's header need not be read. Only looks, so it may be asked from any thread."""
+        known = self._rows.get(file.path)
+        return (
+            known is not None and known.reading is not None and known.stamp == file.stamp and is_lasting(known.reading)
+        )
 
     def at(self, path: Path) -> Known | None:
         """What is remembered of a path, whatever stands there now."""

@@ -8,21 +8,26 @@ what is wrong, and never loaded. Nothing of another program is ever moved, chang
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from runtime.errors import BadRequest, ModelLoadFailed, ModelNotFound, RuntimeFault, StorageFault
+from runtime.errors import BadRequest, FolderSilent, ModelLoadFailed, ModelNotFound, RuntimeFault, StorageFault
 from runtime.library import importing, lookup, moving, verify
 from runtime.library.catalogue import Catalogue
 from runtime.library.disk import MODEL_SUFFIX, DiskFile, is_below, look_at, walk
+from runtime.library.facts import is_lasting
 from runtime.library.files import FileTable
 from runtime.library.foreign import Surroundings
 from runtime.library.listing import OWN, Entry, describe, list_models, plain
+from runtime.library.looking import Looker
+from runtime.library.patience import Lane, words_for
 from runtime.library.progress import IsCancelled, Report, ignore, never
 from runtime.library.records import Records
 from runtime.library.removal import ToTrash, remove_files, send_to_trash
-from runtime.library.roots import Root, Roots, find_roots, free_bytes, main_folder
-from runtime.library.scan import Reader, Sight, entries_of, entry_at, look, settle
+from runtime.library.roots import Root, Roots, find_roots, main_folder
+from runtime.library.scan import Reader, Seen, Sight, entries_of, entry_at, look, settle
 from runtime.library.starter import find_starter
 from runtime.library.states import remove_states
 from runtime.messages.api import InstalledModel
@@ -32,6 +37,9 @@ from runtime.options import ModelsOptions
 from runtime.paths import DataFolder
 
 _log = logging.getLogger(__name__)
+
+RETRY_SILENT_S = 10
+"""Told to who asks for a model in a folder that does not answer."""
 
 Listed = Mapping[str, tuple[Entry, InstalledModel]]
 
@@ -71,9 +79,11 @@ class Library:
         self._lock = threading.RLock()
         self._table = FileTable(catalogue)
         self._reader = Reader(self._table)
+        self._looker = Looker(self._table.has_reading)
+        self._roots_lane = Lane(self._roots)
         self._moves = moving.MoveTable(catalogue)
         self.records = Records(catalogue) if catalogue is not None else None
-        self._last: tuple[object, Sight, Listed] | None = None
+        self._last: tuple[object, Seen, Listed] | None = None
         self._finish_move()
 
     # --- what is there ------------------------------------------------------------------------------------
@@ -115,7 +125,8 @@ class Library:
         """Every folder that is searched, with the room its models take and what is wrong with it."""
         listed = self._scan()
         with self._lock:
-            sight = self._last[1] if self._last is not None else self._look()
+            seen = self._last[1] if self._last is not None else self._look()
+        sight = seen.sight
         folders = []
         used_bytes = 0
         for root, listing in zip(sight.roots.searched, sight.listings, strict=True):
@@ -124,20 +135,34 @@ class Library:
                 continue
             size_bytes = sum(entry.size_bytes for entry in entries)
             used_bytes += size_bytes
-            problem = "" if root.is_main and not root.path.exists() and self._is_default(root.path) else listing.problem
+            is_not_made = root.is_main and root.path not in seen.there and self._is_default(root.path)
+            problem = "" if is_not_made else listing.problem
             folders.append(
                 ModelFolder(
                     path=plain(str(root.path)),
                     origin=root.origin,
                     used_bytes=size_bytes,
-                    free_bytes=free_bytes(root.path),
+                    free_bytes=seen.free_bytes.get(root.path, 0),
                     n_models=len(entries),
                     is_main=root.is_main,
                     problem=problem,
                 )
             )
         used_bytes += sum(entry.size_bytes for entry, _ in listed.values() if entry.in_place)
-        return LibraryState(tuple(folders), used_bytes, free_bytes(self.main))
+        return LibraryState(tuple(folders), used_bytes, seen.free_bytes.get(self.main, 0))
+
+    def check_silent(self, name: str) -> None:
+        """For a name that is none of the models that were found. Does not look.
+
+        Raises:
+            FolderSilent: the model may be where nothing answered the last time anyone looked.
+        """
+        if self._looker.silent:
+            raise FolderSilent(
+                f"No model called {plain(name)[:200]!r} is found, but {plain(words_for(self._looker.silent))}",
+                path=plain(self._looker.silent[0]),
+                retry_after_s=RETRY_SILENT_S,
+            )
 
     @property
     def main(self) -> Path:
@@ -326,8 +351,13 @@ class Library:
         also = [] if opened is None else [opened.source, opened.target]
         return find_roots(self._folder, self._options, self._around, also)
 
-    def _look(self) -> Sight:
-        return look(self._roots(), self._table.in_place(), self._starter_path)
+    def _look(self) -> Seen:
+        self._roots_lane.begin()
+        answer = self._roots_lane.finish(time.monotonic())
+        roots = answer.value
+        if roots is None:  # not even where to look could be found out; the main folder's lane says why
+            roots = Roots((Root(self.main, "deskside", is_main=True),), ())
+        return look(self._looker, roots, self._table.in_place(), self._starter_path, answer.silent)
 
     def _scan(self) -> Listed:
         with self._lock:
@@ -337,16 +367,21 @@ class Library:
             except StorageFault as fault:
                 _log.warning("the catalogue could not be read: %s", fault.message)
                 used_s = {}
-            sight = self._without_moved(self._look())
+            seen = self._look()
+            sight = self._without_moved(seen.sight)
+            seen = replace(seen, sight=sight)
             marker = (sight, used_s, self._table.revision)
-            if self._last is not None and self._last[0] == marker:
+            is_read_now = any(is_lasting(reading) for reading in seen.readings.values())
+            if self._last is not None and self._last[0] == marker and not is_read_now:
+                self._last = (marker, seen, self._last[2])
                 return self._last[2]
+            self._reader.offer(seen.readings)
             entries = entries_of(sight, self._reader)
             listed = list_models(entries, self._starter_path, used_s)
             for entry, model in listed.values():
                 self._table.note_model(entry.path, model.id)
             settle(self._table, sight.files)
-            self._last = ((sight, used_s, self._table.revision), sight, listed)
+            self._last = ((sight, used_s, self._table.revision), seen, listed)
             return listed
 
     def _without_moved(self, sight: Sight) -> Sight:
@@ -362,6 +397,7 @@ class Library:
         found = lookup.by_name(name_or_path, (model for _, model in listed.values()))
         if found is not None:
             return listed[found.id]
+        self.check_silent(name_or_path)
         path, is_file, is_there = lookup.as_path(name_or_path)
         if not is_file:
             raise lookup.not_found(name_or_path, path, (model for _, model in listed.values()), is_there=is_there)
@@ -389,7 +425,9 @@ class Library:
         if source.is_dir():
             with self._lock:
                 roots = Roots((Root(source.absolute(), "folder"),), self._roots().foreign)
-                entries = entries_of(look(roots, (), None), self._reader)
+                seen = look(Looker(self._table.has_reading), roots, (), None)
+                self._reader.offer(seen.readings)
+                entries = entries_of(seen.sight, self._reader)
             usable = [
                 entry
                 for entry in entries
@@ -398,6 +436,8 @@ class Library:
                 and facts.kind in ("chat", "embedding")
             ]
             if not usable:
+                if seen.sight.listings[0].problem:
+                    raise StorageFault(seen.sight.listings[0].problem, path=plain(str(source)))
                 raise BadRequest(
                     f"There is no whole GGUF model in {plain(str(source))}.",
                     hint="Choose another folder.",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runtime.library.disk import is_below
 from runtime.library.foreign import PROGRAMS, Surroundings
+from runtime.library.patience import NotAnswering, touch
 from runtime.messages.library import Origin
 from runtime.options import ModelsOptions
 from runtime.paths import DataFolder
@@ -77,9 +78,9 @@ def find_roots(
     if around is not None:
         for origin, program in PROGRAMS.items():
             for path in program.folders(around):
-                if not path.is_dir():
+                if not _may_be_folder(path):
                     continue
-                foreign.append((os.path.realpath(path), origin))
+                foreign.append((_real(path), origin))
                 if options is not None and options.use_other_programs:
                     searched.append(Root(path, origin, is_told=False))
     return Roots(_each_once(searched), tuple(foreign))
@@ -88,8 +89,26 @@ def find_roots(
 def _each_once(roots: Sequence[Root]) -> tuple[Root, ...]:
     found: dict[str, Root] = {}
     for root in roots:
-        found.setdefault(os.path.normcase(os.path.realpath(root.path)), root)
+        found.setdefault(os.path.normcase(_real(root.path)), root)
     return tuple(found.values())
+
+
+def _may_be_folder(path: Path) -> bool:
+    """One that does not answer is taken for a folder, so that it is named to the person."""
+    try:
+        touch(path)
+    except NotAnswering:
+        return True
+    return path.is_dir()
+
+
+def _real(path: Path) -> str:
+    """With all links followed, where they can be."""
+    try:
+        touch(path)
+    except NotAnswering:
+        return str(path.absolute())
+    return os.path.realpath(path)
 
 
 def free_bytes(path: Path) -> int:

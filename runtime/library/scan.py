@@ -1,19 +1,19 @@
 """One look at all folders: which models are there now. Reads headers only of files that are new or changed."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.errors import StorageFault
-from runtime.library.disk import DiskFile, Tree, look_at, walk
-from runtime.library.facts import FileFacts, is_lasting, read_file
+from runtime.library.disk import DiskFile, look_at
+from runtime.library.facts import FileFacts, Reading, is_lasting, read_file
 from runtime.library.files import FileTable, Known
-from runtime.library.foreign import PROGRAMS
 from runtime.library.foreign.hf_cache import publisher_of
 from runtime.library.foreign.program import ForeignModel, Listing
 from runtime.library.grouping import Group, group
 from runtime.library.listing import Entry
+from runtime.library.looking import Looker
 from runtime.library.roots import Root, Roots
 from runtime.messages.library import Origin
 
@@ -50,17 +50,47 @@ class Sight:
         return replace(self, listings=tuple(kept))
 
 
-def look(roots: Roots, in_place: Sequence[Path], starter: Path | None) -> Sight:
-    """Walk all folders."""
-    listings = []
-    for root in roots.searched:
-        if root.origin in PROGRAMS:
-            listings.append(PROGRAMS[root.origin].list(root.path))
-        else:
-            tree: Tree = walk(root.path)
-            listings.append(Listing(tree.files, problem=tree.problem))
-    alone = [file for path in in_place if (file := look_at(path)) is not None]
-    return Sight(roots, tuple(listings), tuple(alone), look_at(starter) if starter is not None else None)
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look came to: beside what was seen what must not count as a change.
+
+    Attributes:
+        readings: headers that were read during the look.
+        free_bytes: of the disk of each root.
+        there: roots that exist.
+    """
+
+    sight: Sight
+    readings: Mapping[DiskFile, Reading]
+    free_bytes: Mapping[Path, int]
+    there: frozenset[Path]
+
+
+def look(
+    looker: Looker,
+    roots: Roots,
+    in_place: Sequence[Path],
+    starter: Path | None,
+    also_silent: tuple[str, ...] = (),
+) -> Seen:
+    """Look at all folders, those that do not answer left out. `also_silent` is known not to."""
+    found, alone = looker.look(roots, in_place, also_silent)
+    readings: dict[DiskFile, Reading] = dict(alone.readings)
+    for one in found:
+        readings.update(one.readings)
+    sight = Sight(
+        roots,
+        tuple(one.listing for one in found),
+        alone.listing.files,
+        look_at(starter) if starter is not None else None,
+    )
+    by_root = dict(zip(roots.searched, found, strict=True))
+    return Seen(
+        sight,
+        readings,
+        {root.path: one.free_bytes for root, one in by_root.items()},
+        frozenset(root.path for root, one in by_root.items() if one.is_there),
+    )
 
 
 class Reader:
@@ -68,7 +98,12 @@ class Reader:
 
     def __init__(self, table: FileTable) -> None:
         self._table = table
+        self._read: Mapping[DiskFile, Reading] = {}
         self.n_read = 0
+
+    def offer(self, readings: Mapping[DiskFile, Reading]) -> None:
+        """Headers that were read elsewhere, until the next ones are offered."""
+        self._read = readings
 
     def known(self, file: DiskFile) -> Known:
         """What is known of a file, its header included."""
@@ -76,7 +111,7 @@ class Reader:
         if known is not None and known.reading is not None and is_lasting(known.reading):
             return known
         self.n_read += 1
-        return self._table.note_reading(file, read_file(file))
+        return self._table.note_reading(file, self._read.get(file) or read_file(file))
 
     def facts(self, file: DiskFile) -> FileFacts | None:
         """Facts of a file; `None` if it has none."""
@@ -90,8 +125,6 @@ def entries_of(sight: Sight, reader: Reader) -> tuple[Entry, ...]:
     seen: set[object] = set()
 
     def add(entry: Entry) -> None:
-        if _is_gone(entry):
-            return
         identity = tuple(file.identity for file in entry.files)
         if identity not in seen:
             seen.add(identity)
@@ -152,14 +185,6 @@ def _of_program(model: ForeignModel, root: Root, reader: Reader) -> Entry:
         publisher=model.publisher,
         expected=model.sha256,
         told=model.problem,
-    )
-
-
-def _is_gone(entry: Entry) -> bool:
-    """Whether a file went between the walk and the reading of its header."""
-    return any(
-        known.reading is not None and not is_lasting(known.reading) and not path.exists()
-        for path, known in entry.known.items()
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.errors import BadRequest, HashMismatch, HubNotFound, ModelLoadFailed, ModelNotFound
+from runtime.errors import BadRequest, FolderSilent, HashMismatch, HubNotFound, ModelLoadFailed, ModelNotFound
 from runtime.gguf.facts import read_facts
 from runtime.host.hub_service import DownloadsTold, HubParts
 from runtime.host.library_service import ImportHow
@@ -48,6 +48,7 @@ class FakeFiles:
         self.options = ModelsOptions()
         self.go = threading.Event()
         self.moved_to = ""
+        self.silent = ""
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             write_transformer(folder / f"{name}.gguf")
@@ -68,6 +69,12 @@ class FakeFiles:
             if name in (model.id, model.path):
                 return model
         raise ModelNotFound(f"No model named {name!r} is on disk.", model=name)
+
+    def check_silent(self, name: str) -> None:
+        if self.silent:
+            raise FolderSilent(
+                f"No model called {name!r} is found, but {self.silent} does not answer.", retry_after_s=10
+            )
 
     def resolve(self, name: str) -> InstalledModel:
         model = self.find(name)

@@ -455,6 +455,16 @@ def test_when_model_is_unknown_then_404_lists_what_is_there(client: openai.OpenA
     assert e.value.code == "model_not_found"
 
 
+def test_when_model_is_unknown_and_a_drive_does_not_answer_then_it_is_told_to_come_back(
+    host: RunningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host.files, "silent", "/mnt/nas")
+    answer = host.public.post("/v1/chat/completions", json={"model": "gpt-4o", "messages": ask("x")})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "10"
+    assert "/mnt/nas" in answer.json()["error"]["message"]
+
+
 def test_when_model_names_a_file_then_it_is_not_read(host: RunningHost) -> None:
     for name in (str(host.data.models / "fake.gguf"), "/etc/passwd"):
         answer = host.public.post("/v1/chat/completions", json={"model": name, "messages": ask("x")})

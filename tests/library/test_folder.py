@@ -208,7 +208,7 @@ def test_unchanged_files_when_looked_at_again_then_are_not_opened(
     def fail(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("runtime.library.scan.read_file", fail)
+    monkeypatch.setattr("runtime.library.looking.read_file", fail)
     assert [model.id for model in library.installed()] == ["a"]
 
 

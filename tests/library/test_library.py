@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import ModelLoadFailed, NotAllowed
-from runtime.library import facts, scan
+from runtime.library import facts, looking
 from runtime.library.catalogue import Catalogue
 from runtime.library.disk import DiskFile
 from runtime.library.folder import Library
@@ -187,7 +187,7 @@ def test_second_start_when_nothing_changed_then_no_header_is_read(
     def fail(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(scan, "read_file", fail)
+    monkeypatch.setattr(looking, "read_file", fail)
     again = shelf.library()
     assert rows(again) == first
     with pytest.raises(ModelLoadFailed):
@@ -206,7 +206,7 @@ def test_file_that_vanishes_before_its_header_is_read_when_listed_then_is_left_o
             file.path.unlink(missing_ok=True)
         return real(file)
 
-    monkeypatch.setattr(scan, "read_file", vanish)
+    monkeypatch.setattr(looking, "read_file", vanish)
     assert set(rows(shelf.library())) == {"a", "c"}
 
 
@@ -233,7 +233,7 @@ def test_drive_that_comes_back_when_listed_then_nothing_was_forgotten(
     (tmp_path / "drive").rename(tmp_path / "away")
     assert library.installed() == ()
     (tmp_path / "away").rename(tmp_path / "drive")
-    monkeypatch.setattr(scan, "read_file", lambda *_: pytest.fail("was read again"))
+    monkeypatch.setattr(looking, "read_file", lambda *_: pytest.fail("was read again"))
     again = shelf.library()
     assert set(rows(again)) == {"x-q8_0"}
     assert "unchanged" in again.verify("x-q8_0")

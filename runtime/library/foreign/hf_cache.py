@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runtime.library.disk import DiskFile, walk
 from runtime.library.foreign.program import Listing, Surroundings, each_once, read_settings
+from runtime.library.patience import touch
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REPO = "models--"
@@ -33,6 +34,7 @@ def models(folder: Path) -> Listing:
     sha256: dict[Path, str] = {}
     seen: set[object] = set()
     try:
+        touch(folder)
         repos = sorted(path for path in folder.iterdir() if path.name.startswith(_REPO))
     except FileNotFoundError:
         return Listing()
@@ -63,6 +65,7 @@ def publisher_of(path: Path) -> str:
 def _snapshots(repo: Path) -> list[Path]:
     current = read_settings(repo / "refs" / "main").decode("ascii", "replace").strip()
     try:
+        touch(repo)
         found = [path for path in (repo / "snapshots").iterdir() if path.is_dir()]
         return sorted(found, key=lambda path: (path.name != current, -path.stat().st_mtime, path.name))
     except OSError:

@@ -13,6 +13,7 @@ import msgspec
 
 from runtime.library.disk import DiskFile, extended, look_at, walk
 from runtime.library.foreign.program import ForeignModel, Listing, Surroundings, each_once, read_settings
+from runtime.library.patience import touch
 
 MAX_MODELS = 2000
 MAX_DEPTH = 6
@@ -74,6 +75,7 @@ def _descriptions(folder: Path) -> list[Path]:
     while waiting and len(found) < MAX_MODELS:
         here, depth = waiting.pop()
         try:
+            touch(here)
             entries = sorted(Path(extended(str(here))).iterdir(), reverse=True)
         except OSError:
             continue

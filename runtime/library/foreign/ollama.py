@@ -13,6 +13,7 @@ import msgspec
 
 from runtime.library.disk import DiskFile, look_at
 from runtime.library.foreign.program import ForeignModel, Listing, Surroundings, each_once, read_settings
+from runtime.library.patience import touch
 
 MAX_MANIFESTS = 5000
 DEFAULT_HOST = "registry.ollama.ai"
@@ -78,9 +79,11 @@ def _of_units(around: Surroundings) -> list[Path | None]:
 
 def _manifests(root: Path) -> list[Path]:
     """Files at depth four: host, namespace, model, tag."""
+    touch(root)
     os.scandir(root).close()  # tells apart "not there" and "not readable"
     found = []
     for path in sorted(root.glob("*/*/*/*")):
+        touch(path)
         if not any(part.startswith(".") for part in path.relative_to(root).parts) and path.is_file():
             found.append(path)
         if len(found) >= MAX_MANIFESTS:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.library.disk import DiskFile
+from runtime.library.patience import touch
 
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 """Another program's settings are read up to this size; a larger file is not one."""
@@ -111,6 +112,7 @@ class Program:
 def read_settings(path: Path) -> bytes:
     """The bytes of a small file; empty if there is none, or it cannot be read."""
     try:
+        touch(path)
         with path.open("rb") as file:
             raw = file.read(MAX_SETTINGS_BYTES + 1)
     except (OSError, ValueError):
