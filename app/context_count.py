@@ -44,6 +44,7 @@ class ContextCount(QObject):
         self._timer.setSingleShot(True)
         self._timer.setInterval(COUNT_MS)
         self._timer.timeout.connect(self._count)
+        answering.tools.changed.connect(self.count_soon)
 
     @property
     def used(self) -> int:
@@ -116,11 +117,15 @@ class ContextCount(QObject):
                 return
             self._limit = answer.n_ctx
             self.draft_counted.emit(answer.n_tokens + more, answer.n_ctx)
-            if not draft.strip() and not files and self._answering.opened(opened.id) is None:
+            if not has_question and self._answering.opened(opened.id) is None:
                 self.note(answer.n_tokens + more)
 
+        has_question = bool(draft.strip() or files)
+        follows_tools = not has_question and bool(path) and path[-1].role == "tool"
+        shape = self._answering.tools.shape(opened, opened.shape(preset), follows_tools=follows_tools)
+
         def count(messages: tuple[Message, ...], then: Callable[[CountAnswer], None]) -> None:
-            self._link.count_tokens(model.id, messages, then, shape=opened.shape(preset), failed=_ignore)
+            self._link.count_tokens(model.id, messages, then, shape=shape, failed=_ignore)
 
         messages = turns(data)
         if not messages:

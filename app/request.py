@@ -13,6 +13,12 @@ MAX_MEDIA_BYTES = 16 * 1024 * 1024
 """All of them together: in base64 they fit the host's 32 MiB for a request, and writing it takes the main thread less
 than 50 ms (36 ms and 19 ms for the copy with 20 MiB on two busy cores, 2026-11-30)."""
 
+MIN_SEEN_PX = 28
+"""Shorter side of a tool's picture that a model is given: projectors refuse smaller ones, and the answer with them."""
+
+MAX_SEEN_ASPECT = 50
+"""Longer side over shorter one of such a picture."""
+
 NO_RESULT = "There is no result: the call was interrupted."
 """Told to the model for a call without one, since templates ask for a result behind each call."""
 
@@ -72,8 +78,8 @@ def turns_of(
     """
     nodes = [node for node in path if node.role != "assistant" or len(node.content) or node.tool_calls]
     last_question = max((at for at, node in enumerate(nodes) if node.role == "user"), default=-1)
-    # Pictures in results of tools are for the person; the text of the result names them.
-    files = [one for node in nodes if node.role == "user" for one in node.attachments] + list(draft_attachments)
+    files = [one for node in nodes for one in node.attachments if node.role == "user" or _is_seen(one, facts)]
+    files += draft_attachments
     sent = _sendable(files, data, facts)
     left_out = sum(one.kind != "text" and one.sha256 not in sent for one in files)
     turns: list[Message] = [Message("system", system_prompt.strip())] if system_prompt.strip() else []
@@ -88,8 +94,7 @@ def turns_of(
                 reasoning = node.reasoning.text if keeps_thought else ""
                 turns.append(Message("assistant", node.content.text, reasoning, tool_calls=node.tool_calls))
             case "tool":
-                result = node.content.text or NO_RESULT
-                turns.append(Message("tool", result, name=node.tool_name, tool_call_id=node.tool_call_id))
+                turns.append(_result(node, data, sent))
                 following = nodes[at + 1] if at + 1 < len(nodes) else None
                 if following is None or following.role != "tool":
                     turns += _missing_results(turns)
@@ -98,6 +103,22 @@ def turns_of(
     if draft.strip() or draft_attachments:
         _add_question(turns, _question(draft, draft_attachments, data, sent))
     return Turns(tuple(turns), left_out)
+
+
+def _is_seen(one: Attachment, facts: ModelFacts | None) -> bool:
+    """Whether a tool's picture is for the model too. The text of the result names it in any case."""
+    if one.kind != "image" or needed_sense((one,), facts):
+        return False
+    short, long = sorted((one.width_px, one.height_px))
+    return short >= MIN_SEEN_PX and long <= short * MAX_SEEN_ASPECT
+
+
+def _result(node: Node, data: Mapping[str, bytes], sent: set[str]) -> Message:
+    """What a tool answered, and behind it the pictures it brought."""
+    text = node.content.text or NO_RESULT
+    media = [MediaPart("image", data[one.sha256], one.mime) for one in node.attachments if one.sha256 in sent]
+    parts: tuple[Part, ...] = (TextPart(text), *map(PicturePart, media)) if media else ()
+    return Message("tool", text, name=node.tool_name, parts=parts, tool_call_id=node.tool_call_id)
 
 
 def _sendable(files: list[Attachment], data: Mapping[str, bytes], facts: ModelFacts | None) -> set[str]:

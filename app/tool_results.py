@@ -1,11 +1,13 @@
-"""What a model and a person read of a tool's result. No Qt here."""
+"""What a model and a person read and see of a tool's result. No Qt here."""
 
 import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
-from app.store.records import MAX_ATTACHMENTS, Attachment
-from runtime.messages.tools import ResultLink, ResultMedia, ResultText, ToolResult
+from app.store.records import MAX_MESSAGE_BYTES, Attachment
+from runtime.messages.tools import MAX_RESULT_IMAGES, ResultLink, ResultMedia, ResultText, ToolResult
 
 CHARS_A_TOKEN = 3
 """A cautious guess; results are often numbers and addresses."""
@@ -13,11 +15,30 @@ CHARS_A_TOKEN = 3
 CONTEXT_SHARE = 0.25
 """Of the context, at most, for one result: the conversation has to fit beside it."""
 
+PIXELS_A_TOKEN = 28 * 28
+"""What models of the Qwen-VL kind read as one token (patches of 14 pixels, two by two); others take fewer tokens."""
+
+PICTURE_SHARE = 0.5
+"""Of the context, at most, for the pictures of one result."""
+
+MIN_PICTURE_PIXELS = 256 * 256
 MIN_CHARS = 2_000
 NOTHING = "The tool answered nothing."
 
 
-def text_of(result: ToolResult, n_ctx: int) -> str:
+Made = tuple[Attachment, bytes] | str
+"""A picture that is kept, or the sentence that says why it is not."""
+
+
+class PictureMaker(Protocol):
+    """Makes the pictures of strangers into ones that can be kept, shown and sent."""
+
+    def make(self, pictures: Sequence[bytes], max_pixels: int, done: Callable[[list[Made]], None]) -> None:
+        """`done` is told later, in the order given; none is larger than `max_pixels`."""
+        ...
+
+
+def text_of(result: ToolResult, n_ctx: int, also_cut: Iterable[str] = ()) -> str:
     """The result as text, cut to what a context of `n_ctx` tokens has room for; what is missing is said at its end."""
     parts: list[str] = []
     for part in result.parts:
@@ -34,22 +55,44 @@ def text_of(result: ToolResult, n_ctx: int) -> str:
         parts.append(result.structured)
     text = "\n".join(parts) or NOTHING
     limit = max(MIN_CHARS, int(n_ctx * CHARS_A_TOKEN * CONTEXT_SHARE)) if n_ctx else len(text)
-    marks = list(result.cut)
+    marks = [*result.cut, *also_cut]
     if len(text) > limit:
         marks.append(f"The result was cut: {len(text) - limit:,} characters after the first {limit:,} are missing.")
         text = text[:limit]
     return "\n".join([text, *(f"[{mark}]" for mark in marks)])
 
 
-def files_of(result: ToolResult) -> list[tuple[Attachment, bytes]]:
-    """The pictures of a result, as files of its message."""
-    files: list[tuple[Attachment, bytes]] = []
-    for part in result.parts:
-        if isinstance(part, ResultMedia) and part.media.kind == "image" and len(files) < MAX_ATTACHMENTS:
-            data = part.media.data
-            sha256 = hashlib.sha256(data).hexdigest()
-            files.append((Attachment(sha256, "image", part.media.mime, "", len(data)), data))
-    return files
+def pictures_of(result: ToolResult) -> list[tuple[Attachment, bytes]]:
+    """The pictures of a result as they came, as files of its message; of unknown size, so models are not given them."""
+    media = [part.media for part in result.parts if isinstance(part, ResultMedia) and part.media.kind == "image"]
+    return [
+        (Attachment(hashlib.sha256(one.data).hexdigest(), "image", one.mime, "", len(one.data)), one.data)
+        for one in media[:MAX_RESULT_IMAGES]
+    ]
+
+
+def pixels_for(n_pictures: int, n_ctx: int) -> int:
+    """Pixels of each picture of a result, so that together they leave room in a context; 0 is no bound."""
+    if not n_ctx:
+        return 0
+    return max(MIN_PICTURE_PIXELS, int(n_ctx * PICTURE_SHARE * PIXELS_A_TOKEN / n_pictures))
+
+
+def kept_of(made: Iterable[Made]) -> tuple[list[tuple[Attachment, bytes]], list[str]]:
+    """The pictures that a message keeps, each once and within its bounds, and sentences about the others."""
+    kept: dict[str, tuple[Attachment, bytes]] = {}
+    sentences: list[str] = []
+    size_bytes = 0
+    for one in made:
+        if isinstance(one, str):
+            sentences.append(one)
+        elif one[0].sha256 in kept:
+            continue
+        elif (size_bytes := size_bytes + len(one[1])) > MAX_MESSAGE_BYTES:
+            sentences.append(f"A picture was left out: all of a result take {MAX_MESSAGE_BYTES // 2**20} MiB at most.")
+        else:
+            kept[one[0].sha256] = one
+    return list(kept.values()), sentences
 
 
 def problem_with(arguments: str) -> str:

@@ -13,7 +13,7 @@ from app.saver import Saver
 from app.store import new_id
 from app.store.records import MessageRecord, MessageState, ToolSetup
 from app.tool_book import Found
-from app.tool_results import files_of, problem_with, text_of
+from app.tool_results import Made, PictureMaker, kept_of, pictures_of, pixels_for, problem_with, text_of
 from app.tool_run import ToolRun
 from app.transcript import Node, TextBuffer, Transcript
 from app.turns import Turns
@@ -45,6 +45,8 @@ class _Waiting:
     call: ToolCall
     found: Found
     run: ToolRun | None = None
+    has_returned: bool = False
+    """Whether the result is here; its pictures may still be made."""
 
 
 @dataclass
@@ -79,8 +81,13 @@ class ToolRounds(QObject):
         self._saver = saver
         self._opened = opened
         self._rounds: dict[str, _Round] = {}
+        self._pictures: PictureMaker | None = None
         answering.ended.connect(self._answered)
         answering.stop_wanted.connect(self._stop)
+
+    def set_picture_maker(self, maker: PictureMaker) -> None:
+        """Pictures that tools return are made by this one; without, they are kept as they came and only named."""
+        self._pictures = maker
 
     # --- which tools the open conversation uses
 
@@ -216,15 +223,30 @@ class ToolRounds(QObject):
         self._answering.changed.emit(waiting.node.id)
 
     def _returned(self, round_: _Round, waiting: _Waiting, result: ToolResult) -> None:
-        node = waiting.node
+        waiting.has_returned = True
+        waiting.node.duration_s = result.duration_s
+        pictures = pictures_of(result)
+        if self._pictures is None or not pictures:
+            self._keep(round_, waiting, result, list(pictures))
+            return
         n_ctx = self._answering.choice(round_.opened).n_ctx
-        files = files_of(result)
+        self._pictures.make(
+            [data for _, data in pictures],
+            pixels_for(len(pictures), n_ctx),
+            lambda made: self._keep(round_, waiting, result, made),
+        )
+
+    def _keep(self, round_: _Round, waiting: _Waiting, result: ToolResult, made: list[Made]) -> None:
+        """A result is whole: its pictures are made."""
+        if waiting.node.id not in round_.waiting:
+            return  # stopped meanwhile
+        files, sentences = kept_of(made)
         for attachment, data in files:
             self._answering.media.hold(attachment.sha256, data)
-        node.attachments = tuple(attachment for attachment, _ in files)
-        node.duration_s = result.duration_s
+        waiting.node.attachments = tuple(attachment for attachment, _ in files)
         state: MessageState = "failed" if result.is_error else "done"
-        self._settle(round_, waiting, text_of(result, n_ctx), state, is_error=result.is_error)
+        text = text_of(result, self._answering.choice(round_.opened).n_ctx, sentences)
+        self._settle(round_, waiting, text, state, is_error=result.is_error)
 
     def _failed(self, round_: _Round, waiting: _Waiting, failure: Failure) -> None:
         self._settle(round_, waiting, f"{failure.message} {failure.hint}".strip(), "failed", is_error=True)
@@ -265,7 +287,7 @@ class ToolRounds(QObject):
         round_ = self._rounds.pop(conversation_id, None)
         if round_ is not None:
             for waiting in round_.waiting.values():
-                if waiting.run is not None:
+                if waiting.run is not None and not waiting.has_returned:
                     waiting.run.cancel()
                 self._finish(round_, waiting.node, STOPPED, "stopped", is_error=False)
             round_.waiting.clear()

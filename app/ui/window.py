@@ -17,6 +17,7 @@ from app.tasks import Lane
 from app.ui.appearance import Appearance
 from app.ui.attachments.intake import FileIntake
 from app.ui.attachments.pictures import Pictures
+from app.ui.attachments.tool_pictures import ToolPictures
 from app.ui.attachments.viewer import PictureViewer
 from app.ui.chat.page import ChatPage, copy_text
 from app.ui.frame.messages import Banner, Toasts
@@ -68,6 +69,7 @@ class MainWindow(QMainWindow):
         self._pages: dict[str, QWidget] = {}
         pictures = Pictures(context.media, self._picture_lane, self)
         intake = FileIntake(self._picture_lane, self)
+        context.session.tools.set_picture_maker(ToolPictures(self._picture_lane))
         self.chat = ChatPage(context, appearance, self._lane, pictures, intake, self.toasts)
         self.toasts.keep_clear_of(self.chat.composer)
         self.chat.page_wanted.connect(self.show_page)

@@ -130,3 +130,49 @@ def test_when_a_file_holds_fences_then_its_own_is_longer(text: str) -> None:
     assert lines[-1] == fence
     assert set(fence) == {"`"}
     assert all(fence not in line for line in lines[2:-1])
+
+
+SHOT = Attachment("shot", "image", "image/png", "", 4, 800, 600)
+
+
+def pictured(call: ToolCall, text: str, *files: Attachment) -> Node:
+    return Node(
+        MessageRecord("t", "c", "a", "tool", text, attachments=files, tool_call_id=call.id, tool_name=call.name)
+    )
+
+
+def test_when_a_tool_brought_a_picture_then_a_model_that_sees_gets_it_behind_the_words() -> None:
+    data = {"shot": b"SHOT"}
+    path = [user("Look at the page"), answer("", CALL), pictured(CALL, "Here: [picture]", SHOT)]
+    seen = turns_of("", path, data, facts(can_see=True))
+    part = PicturePart(MediaPart("image", b"SHOT", "image/png"))
+    assert seen.messages[-1] == Message(
+        "tool", "Here: [picture]", name="weather", parts=(TextPart("Here: [picture]"), part), tool_call_id="1"
+    )
+    assert seen.left_out == 0
+
+    blind = turns_of("", path, data, facts())
+    assert blind.messages[-1] == Message("tool", "Here: [picture]", name="weather", tool_call_id="1")
+    assert blind.left_out == 0, "the words of the result name it already"
+
+    lost = turns_of("", path, {}, facts(can_see=True))
+    assert (lost.messages[-1].parts, lost.left_out) == ((), 1)
+
+
+def test_when_a_tools_picture_is_one_that_models_refuse_then_it_is_not_sent() -> None:
+    """A picture that nobody chose must not make every further answer of the conversation fail."""
+    for width, height in ((2, 2), (27, 900), (3000, 40), (0, 0)):
+        odd = Attachment("shot", "image", "image/png", "", 4, width, height)
+        path = [user("Look"), answer("", CALL), pictured(CALL, "[picture]", odd)]
+        assert turns_of("", path, {"shot": b"SHOT"}, facts(can_see=True)).messages[-1].parts == ()
+
+
+def test_when_tools_bring_more_pictures_than_a_request_takes_then_the_newest_go() -> None:
+    shots = [Attachment(str(n), "image", "image/png", "", 1, 90, 90) for n in range(MAX_MEDIA)]
+    path = [user("x", CAT)]
+    for one in shots:
+        path += [answer("", CALL), pictured(CALL, "[picture]", one)]
+    turns = turns_of("", path, {"cat": b"c"} | {one.sha256: b"x" for one in shots}, facts(can_see=True))
+    assert turns.left_out == 1
+    assert turns.messages[0].content == "[picture cat.png]\n\nx"
+    assert all(turn.parts for turn in turns.messages if turn.role == "tool")

@@ -1,18 +1,20 @@
 """Calls of tools between two answers: asked for, run, answered, kept."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
 
-from app.store.records import ToolSetup
+from app.store.records import Attachment, ToolSetup
+from app.tool_results import Made, pixels_for
 from app.tool_rounds import MAX_ROUNDS, REFUSED, STOPPED
 from app.transcript import MessageView
-from runtime.messages.shared import MediaPart
+from runtime.messages.api import ModelChanged
+from runtime.messages.shared import MediaPart, PicturePart
 from runtime.messages.tools import ResultMedia, ResultText, ToolProgress, ToolResult, ToolReturned
 from tests.app.conftest import Desk, Wait
-from tests.fakes.answers import Reply, calls, words
+from tests.fakes.answers import Reply, calls, ready_model, words
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_tools import Script, files_server, returned
 
@@ -227,6 +229,72 @@ def test_when_pictures_come_then_they_are_kept_with_the_call_and_named_to_the_mo
     assert fake_host.chats[1].messages[-1].parts == ()
 
 
+class Maker:
+    """Makes pictures when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[bytes], int]] = []
+        self._done: Callable[[list[Made]], None] | None = None
+
+    def make(self, pictures: Sequence[bytes], max_pixels: int, done: Callable[[list[Made]], None]) -> None:
+        self.asked.append((list(pictures), max_pixels))
+        self._done = done
+
+    def finish(self) -> None:
+        assert self._done is not None
+        made = Attachment("0" * 64, "image", "image/png", "", 4, 640, 480)
+        self._done([(made, b"made"), "A picture of the tool was left out."])
+
+
+SEEN = ToolResult(
+    (ResultText("Here:"), *[ResultMedia(MediaPart("image", raw, "image/png")) for raw in (b"one", b"two")])
+)
+
+
+def test_when_the_model_sees_then_the_pictures_are_made_first_and_given_to_it(
+    with_tools: Desk, fake_host: FakeHost, wait: Wait
+) -> None:
+    desk = with_tools
+    model = ready_model()
+    assert model.facts is not None
+    seeing = msgspec.structs.replace(model, facts=msgspec.structs.replace(model.facts, can_see=True))
+    fake_host.emit(ModelChanged(seeing))
+    wait(lambda: desk.answering.choice(desk.session._open).ready == seeing)
+    maker = Maker()
+    desk.session.tools.set_picture_maker(maker)
+    (asked,) = begin(desk, fake_host, wait, READ)
+    fake_host.tools.scripts.append(Script((ToolReturned(SEEN),)))
+    desk.session.tools.allow(asked.id, "once")
+    wait(lambda: bool(maker.asked))
+    assert maker.asked == [([b"one", b"two"], pixels_for(2, model.facts.n_ctx))]
+    assert desk.session.is_busy
+    assert len(fake_host.chats) == 1
+    maker.finish()
+    wait(lambda: not desk.session.is_busy)
+    result = fake_host.chats[1].messages[-1]
+    assert result.content.endswith("[A picture of the tool was left out.]")
+    assert [part.media.data for part in result.parts if isinstance(part, PicturePart)] == [b"made"]
+    assert tools_of(desk)[0].attachments[0].width_px == 640
+
+
+def test_when_stopped_while_pictures_are_made_then_they_come_too_late(
+    with_tools: Desk, fake_host: FakeHost, wait: Wait
+) -> None:
+    desk = with_tools
+    maker = Maker()
+    desk.session.tools.set_picture_maker(maker)
+    (asked,) = begin(desk, fake_host, wait, READ)
+    fake_host.tools.scripts.append(Script((ToolReturned(SEEN),)))
+    desk.session.tools.allow(asked.id, "once")
+    wait(lambda: bool(maker.asked))
+    desk.session.stop()
+    assert not desk.session.is_busy
+    maker.finish()
+    (shown,) = tools_of(desk)
+    assert (shown.state, shown.text, shown.attachments) == ("stopped", STOPPED, ())
+    assert len(fake_host.chats) == 1
+
+
 def test_when_opened_again_then_calls_and_results_are_there_and_a_call_in_flight_is_interrupted(
     with_tools: Desk, fake_host: FakeHost, wait: Wait
 ) -> None:
@@ -321,3 +389,20 @@ def test_when_the_conversation_is_left_then_its_tools_run_on_and_its_question_wa
     desk.session.tools.allow(asked.id, "once")
     wait(lambda: not desk.session.is_busy)
     assert desk.states == ["done"] * 4
+
+
+def test_when_tokens_are_counted_then_the_tools_count_too_and_again_when_they_change(
+    with_tools: Desk, fake_host: FakeHost, wait: Wait
+) -> None:
+    desk = with_tools
+    desk.session.draft.set_text("three more words")
+    wait(
+        lambda: (
+            bool(fake_host.counts) and [tool.name for tool in fake_host.counts[-1].shape.tools] == [READ[0], WRITE[0]]
+        )
+    )
+    desk.session.tools.set_setup(ToolSetup(servers=("files",), off=(("files", "write_file"),)))
+    wait(lambda: [tool.name for tool in fake_host.counts[-1].shape.tools] == [READ[0]])
+    desk.session.send("three more words")
+    wait(lambda: not desk.session.is_busy)
+    assert fake_host.chats[-1].shape == fake_host.counts[-1].shape, "counted as it is sent"

@@ -2,6 +2,7 @@ import datetime
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.chat.guard import ControlTokenGuard
 from runtime.chat.prompt import DEFAULT_RESERVE, PromptBuilder, with_stops
@@ -10,6 +11,7 @@ from runtime.chat.template import ChatTemplate
 from runtime.errors import BadRequest, ContextExceeded, TemplateRefused
 from runtime.messages.shared import AnswerShape, MediaPart, Message, PicturePart, TextPart, Tool, ToolCall
 from runtime.options import GenerateOptions
+from tests.support import tool_templates
 from tests.support.tokenizers import CharacterTokenizer, starter_vocab
 
 NOW = datetime.datetime(2026, 3, 4, tzinfo=datetime.UTC)
@@ -281,6 +283,26 @@ def test_pictures_when_built_then_their_places_are_told_and_their_marks_are_no_t
         "[<|im_start|>]user\nlook  and ",
     ]
     assert [media for _, media in prompt.media] == [one, two]
+
+
+@pytest.mark.parametrize(
+    "template", [text for name, text in vars(tool_templates).items() if name.isupper() and isinstance(text, str)]
+)
+def test_pictures_of_a_tool_when_built_then_they_have_their_places_in_every_family(template: str) -> None:
+    tokenizer, builder = make(template=template)
+    one, two, three = (MediaPart("image", raw) for raw in (b"one", b"two", b"three"))
+    call, other = ToolCall("call-1", "look", '{"at":"a"}'), ToolCall("call-2", "look", '{"at":"b"}')
+    found = Message("tool", "it", "", "look", (TextPart("it"), PicturePart(two)), tool_call_id="call-1")
+    messages = [
+        Message("user", "ask", parts=(PicturePart(one), TextPart("ask"))),
+        Message("assistant", "", tool_calls=(call,)),
+        found,
+        Message("assistant", "", tool_calls=(other,)),
+        replace(found, parts=(TextPart("it"), PicturePart(three)), tool_call_id="call-2"),
+    ]
+    prompt = builder.build(messages, GenerateOptions(), AnswerShape(tools=(Tool("look", "Looks."),)))
+    assert [media for _, media in prompt.media] == [one, two, three]
+    assert all(tokenizer.shown(prompt.tokens[:place]).endswith("it") for place, _ in prompt.media[1:])
 
 
 def test_pictures_when_old_turns_are_dropped_then_those_of_the_kept_ones_stay() -> None:

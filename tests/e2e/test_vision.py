@@ -139,6 +139,28 @@ def test_when_anthropic_sends_a_picture_then_it_is_seen_and_counted(host: HostUn
     assert counted.input_tokens >= bare.input_tokens + 8
 
 
+def test_when_a_tool_brought_a_picture_then_the_model_sees_it_in_the_result(host: HostUnderTest) -> None:
+    """As the window sends it."""
+    call = {"id": "1", "name": "look", "arguments": "{}"}
+    asked = [{"role": "user", "content": "Look"}, {"role": "assistant", "tool_calls": [call]}]
+    told = {"role": "tool", "content": "Here:", "name": "look", "tool_call_id": "1"}
+
+    def parts(picture: bytes) -> dict[str, object]:
+        media = {"kind": "image", "data": base64.b64encode(picture).decode(), "mime": "image/png"}
+        return {"parts": [{"type": "text", "text": "Here:"}, {"type": "media", "media": media}]}
+
+    def counted(*turns: object) -> int:
+        answer = host.private.post("/admin/count", json={"model": host.model, "messages": turns})
+        assert answer.status_code == 200, answer.text
+        return int(answer.json()["n_tokens"])
+
+    assert counted(*asked, told | parts(CAT)) >= counted(*asked, told) + 8
+    options = {"max_tokens": 3, "sampling": {"temperature": 0}}
+    body = {"model": host.model, "messages": [*asked, told | parts(DOG)], "options": options}
+    answer = host.private.post("/admin/chat", json=body)
+    assert '"type":"finished"' in answer.text, answer.text
+
+
 def test_when_ollama_sends_a_picture_then_it_is_seen(host: HostUnderTest) -> None:
     asked = {"role": "user", "content": "What?", "images": [DOG]}
     with ollama.Client(host=host.address, timeout=60) as client:

@@ -4,7 +4,8 @@ Everything here may take long (a large photo: a second) and runs on a lane.
 """
 
 import hashlib
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PySide6.QtCore import QBuffer, QByteArray, QCoreApplication, QIODevice, QSize, Qt
@@ -99,6 +100,19 @@ def prepare_image(image: QImage) -> Prepared:
     return _encoded("", _scaled(image))
 
 
+def prepare_tool_picture(raw: bytes, max_pixels: int) -> Prepared:
+    """Prepare a picture that a tool returned; `max_pixels` is its largest width times height, 0 for no bound.
+
+    Raises:
+        Refused: it is no picture of a known format, damaged, or too large to be decoded.
+    """
+    name = tr("A picture of the tool")
+    if not picture_format(raw):
+        raise Refused(tr("{name} was left out: it is of a kind that is not shown here.").format(name=name))
+    made = _picture(name, raw, max_pixels)
+    return Prepared(replace(made.attachment, name=""), made.data)
+
+
 def picture_format(raw: bytes) -> str:
     """Format of a picture, as Qt calls it, by its first bytes; empty for what is none."""
     return picture_mime(raw).removeprefix("image/")
@@ -134,7 +148,7 @@ def _is_turned(reader: QImageReader) -> bool:
     return bool(reader.transformation() & QImageIOHandler.Transformation.TransformationRotate90)
 
 
-def _picture(name: str, raw: bytes) -> Prepared:
+def _picture(name: str, raw: bytes, max_pixels: int = 0) -> Prepared:
     kind = picture_format(raw)
     buffer = _buffer(raw)
     reader = QImageReader(buffer, QByteArray(kind.encode()))
@@ -142,10 +156,17 @@ def _picture(name: str, raw: bytes) -> Prepared:
     if size.isValid() and size.width() * size.height() > MAX_PIXELS:
         raise Refused(_too_many_pixels(name, size))
     is_upright = reader.transformation() == QImageIOHandler.Transformation.TransformationNone
-    image = decode(raw, QSize(MAX_SIDE_PX, MAX_SIDE_PX))
+    box = QSize(MAX_SIDE_PX, MAX_SIDE_PX)
+    n_pixels = size.width() * size.height()
+    shrinks = 0 < max_pixels < n_pixels
+    if shrinks:
+        scale = math.sqrt(max_pixels / n_pixels)
+        long = max(size.width(), size.height())
+        box = box.boundedTo(QSize(int(long * scale), int(long * scale)))
+    image = decode(raw, box)
     if image.isNull():
         raise Refused(tr("{name} is no picture that can be read, or it is damaged.").format(name=name))
-    fits = max(size.width(), size.height()) <= MAX_SIDE_PX and len(raw) <= MAX_ATTACHMENT_BYTES
+    fits = not shrinks and max(size.width(), size.height()) <= MAX_SIDE_PX and len(raw) <= MAX_ATTACHMENT_BYTES
     if kind in ("png", "jpeg") and is_upright and fits:
         return _kept(name, "image", f"image/{kind}", raw, image.size())
     return _encoded(name, image)

@@ -99,7 +99,7 @@ class ToolCard(QFrame):
         self._found: Found | None = None
         self._arguments_open: bool | None = None
         self._result_open: bool | None = None
-        column = QVBoxLayout(self)
+        self._column = column = QVBoxLayout(self)
         column.setContentsMargins(Space.S, Space.XS, Space.S, Space.XS)
         column.setSpacing(Space.HAIR)
         head = QHBoxLayout()
@@ -142,6 +142,14 @@ class ToolCard(QFrame):
         column.addWidget(self.result_fold, 0, Qt.AlignmentFlag.AlignLeft)
         self.result = TextBox(appearance, tr("Result"), self)
         column.addWidget(self.result)
+
+    def set_foot(self, height: int) -> None:
+        """Keep so much room at the foot free, for the pictures that lie there."""
+        margins = self._column.contentsMargins()
+        bottom = Space.XS + height
+        if margins.bottom() != bottom:
+            margins.setBottom(bottom)
+            self._column.setContentsMargins(margins)
 
     def _fold(self, appearance: Appearance, text: str, toggle: Callable[[], None]) -> IconButton:
         fold = IconButton(appearance, "chevron-right", text, self, show_text=True, size=Size.ICON - Size.FOCUS)

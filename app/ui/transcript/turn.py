@@ -68,6 +68,19 @@ class Zone:
         return max(low, 0)
 
 
+def _lines_of(tiles: list[FileTile], room: int) -> list[list[FileTile]]:
+    """Tiles in lines no wider than `room`; one that is wider has a line of its own."""
+    lines: list[list[FileTile]] = []
+    width = 0
+    for tile in tiles:
+        if not lines or width + tile.width() > room:
+            lines.append([])
+            width = 0
+        lines[-1].append(tile)
+        width += tile.width() + Space.XS
+    return lines
+
+
 class Turn:
     """A message as drawn. `y` and `height` are set by the transcript's layout."""
 
@@ -192,7 +205,8 @@ class Turn:
     def guess_height(self, column: float) -> float:
         """Height before it is laid out; asked for again at each relayout, so it is counted once a text and width."""
         if self.is_tool:
-            return float(Size.CONTROL_H + Space.M)
+            files = len(self.view.attachments)
+            return float(Size.CONTROL_H + Space.M + (picture_box(files).height() if files else 0))
         key = (len(self.view.text), column)
         if key != self._guessed_for:
             wrapped = key[0] / CHARS_A_LINE * Size.TRANSCRIPT_MAX_W / max(column, 1.0)
@@ -248,42 +262,41 @@ class Turn:
         tiles = self.parts.files if self.parts is not None else []
         if not tiles:
             return top
-        room = round(column * Size.BUBBLE_MAX_PERCENT / 100)
-        lines: list[list[FileTile]] = [[]]
-        width = 0
-        for tile in tiles:
-            if lines[-1] and width + tile.width() > room:
-                lines.append([])
-                width = 0
-            lines[-1].append(tile)
-            width += tile.width() + Space.XS
         y = top
-        for line in lines:
-            x = left + column - sum(tile.width() for tile in line) - Space.XS * (len(line) - 1)
-            height = max(tile.height() for tile in line)
-            for tile in line:
-                tile.setVisible(True)
-                self._move(tile, x, y + height - tile.height())
-                x += tile.width() + Space.XS
-            y += height + Space.XS
+        for line in _lines_of(tiles, round(column * Size.BUBBLE_MAX_PERCENT / 100)):
+            width = sum(tile.width() for tile in line) + Space.XS * (len(line) - 1)
+            y = self._place_line(line, left + column - width, y)
         return y
 
+    def _place_line(self, line: list[FileTile], x: float, y: float) -> float:
+        """Tiles side by side on one ground line; returns where what follows begins."""
+        height = max(tile.height() for tile in line)
+        for tile in line:
+            tile.setVisible(True)
+            self._move(tile, x, y + height - tile.height())
+            x += tile.width() + Space.XS
+        return y + height + Space.XS
+
     def _layout_tool(self, column: float, left: float) -> float:
-        """A card, the pictures of the result below it, and what helps where it is the last thing said."""
+        """A card with the pictures of the result at its foot, and what helps where it is the last thing said."""
         parts = self.parts
         if parts is None or parts.tool is None:
             return float(Size.CONTROL_H + Space.M)
-        y = float(Space.HAIR)
         card = parts.tool
+        lines = _lines_of(parts.files, round(column) - 2 * Space.S)
+        foot = sum(max(tile.height() for tile in line) + Space.XS for line in lines)
+        card.set_foot(foot)
+        y = float(Space.HAIR)
         height = card.heightForWidth(int(column)) if card.hasHeightForWidth() else card.sizeHint().height()
         card.resize(int(column), height)
         card.setVisible(True)
         self._move(card, left, y)
+        place = y + height - foot
+        for line in lines:
+            place = self._place_line(line, left + Space.S, place)
+            for tile in line:
+                tile.raise_()
         y += height + Space.XS
-        for tile in parts.files:
-            tile.setVisible(True)
-            self._move(tile, left + Space.S, y)
-            y += tile.height() + Space.XS
         parts.go_on.setVisible(parts.wants_go_on)
         if parts.wants_go_on:
             parts.go_on.resize(parts.go_on.sizeHint())

@@ -18,6 +18,7 @@ from app.ui.attachments.prepare import (
     prepare_bytes,
     prepare_file,
     prepare_image,
+    prepare_tool_picture,
 )
 
 
@@ -147,3 +148,20 @@ def test_when_a_path_cannot_be_read_then_it_is_said(tmp_path: Path) -> None:
         prepare_file(tmp_path)
     with pytest.raises(Refused, match=r"gone\.txt could not be read"):
         prepare_file(tmp_path / "gone.txt")
+
+
+def test_when_a_tool_returns_a_picture_then_it_is_made_to_fit_or_refused_with_a_reason() -> None:
+    raw = encoded(image(1600, 900))
+    kept = prepare_tool_picture(raw, 0)
+    assert (kept.data, kept.attachment.name, kept.attachment.width_px) == (raw, "", 1600)
+    small = prepare_tool_picture(raw, 400 * 225).attachment
+    assert (small.width_px, small.height_px) == (400, 225)
+    assert prepare_tool_picture(encoded(image(90, 60), "webp"), 0).attachment.mime == "image/png"
+    for raw, why in (
+        (b"<svg/>", "kind"),
+        (b"", "kind"),
+        (b"\x89PNG\r\n\x1a\nx", "damaged"),
+        (huge_png(9000, 9000), "million"),
+    ):
+        with pytest.raises(Refused, match=why):
+            prepare_tool_picture(raw, 10_000)
