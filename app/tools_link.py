@@ -4,6 +4,7 @@ from app.asking import Asking, Done
 from app.call import Call
 from app.link import Failed
 from runtime.messages.tools import (
+    SignInBegun,
     ToolServerChange,
     ToolServerConfig,
     ToolServerInfo,
@@ -61,6 +62,18 @@ class ToolsLink(Asking):
         """Start a server, also one that runs if `anew`; answers once it can be used."""
         path = "/admin/tools/restart" if anew else "/admin/tools/start"
         return self._ask(path, ToolServerRequest(name), ToolServerInfo, done, failed)
+
+    def sign_in(self, name: str, done: Done[SignInBegun], *, failed: Failed) -> Call | None:
+        """Begin a sign-in by browser; the answer has the address to open."""
+        return self._ask("/admin/tools/sign-in", ToolServerRequest(name), SignInBegun, done, failed)
+
+    def cancel_sign_in(self, name: str, *, failed: Failed | None = None) -> Call | None:
+        """Wait no longer for the browser."""
+        return self._tell("/admin/tools/sign-in/cancel", ToolServerRequest(name), None, failed)
+
+    def sign_out(self, name: str, *, failed: Failed | None = None) -> Call | None:
+        """Forget the tokens of a sign-in."""
+        return self._tell("/admin/tools/sign-out", ToolServerRequest(name), None, failed)
 
     def log(self, name: str, done: Done[ToolServerLog], *, failed: Failed | None = None) -> Call | None:
         """What a server wrote lately."""

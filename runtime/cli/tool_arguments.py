@@ -10,6 +10,7 @@ examples:
   deskside tools add time -- uvx mcp-server-time          a program that is started here
   deskside tools add wiki https://example.org/mcp --header "Authorization: Bearer KEY"
   deskside tools test time                                try it, and list its tools
+  deskside tools sign-in wiki                             where the server asks who you are
 
 A tool server runs with your rights: add only ones you trust. In the window a tool asks before it runs."""
 
@@ -28,5 +29,7 @@ def add_tools(parser: argparse.ArgumentParser, add_shared: AddShared) -> None:
     for name, sentence in (
         ("remove", "forget a tool server and its secrets"),
         ("test", "start one and list its tools"),
+        ("sign-in", "sign in to one by browser; prints the address and waits"),
+        ("sign-out", "forget the tokens of a sign-in"),
     ):
         action(name, sentence).add_argument("name", help="which one")

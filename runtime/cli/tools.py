@@ -1,4 +1,4 @@
-"""`deskside tools`: list, add, remove and try tool servers (MCP).
+"""`deskside tools`: list, add, remove, try and sign in to tool servers (MCP).
 
 A host that runs on the data folder is asked; without one the settings are changed directly.
 """
@@ -8,15 +8,22 @@ import asyncio
 import contextlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from runtime.cli import exit_codes
 from runtime.cli.host_file import host_or
 from runtime.cli.terminal import Terminal, neutralise, table
-from runtime.errors import BadRequest
+from runtime.errors import BadRequest, ToolServerFault
 from runtime.messages.tools import ToolServerConfig, ToolServerInfo
 from runtime.paths import DataFolder
+
+if TYPE_CHECKING:
+    from runtime.client import HostClient
+
+_LOOK_S = 0.3
+"""Pause between two looks whether the browser came back."""
 
 _HEAD = ("NAME", "STATE", "TOOLS", "WHERE")
 
@@ -39,11 +46,14 @@ async def _run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal)
         elif action == "remove":
             await servers.remove_tool_server(parsed.name)
             terminal.line(f"Removed {neutralise(parsed.name)}.")
+        elif action == "sign-in":
+            await _sign_in(servers, parsed.name, terminal)
+        elif action == "sign-out":
+            await servers.sign_out_of_tool_server(parsed.name)
+            terminal.line(f"Signed out of {neutralise(parsed.name)}.")
         elif action == "test":
-            known = {info.config.name: info.config for info in await servers.tool_servers()}
-            if parsed.name not in known:
-                raise BadRequest(f"There is no tool server {parsed.name}.", hint="deskside tools lists them.")
-            _show_tools(await servers.test_tool_server(known[parsed.name]), terminal)
+            found = _find(await servers.tool_servers(), parsed.name)
+            _show_tools(await servers.test_tool_server(found.config), terminal)
         else:
             _list(await servers.tool_servers(), terminal, as_json=parsed.json)
     return exit_codes.OK
@@ -73,6 +83,34 @@ def config_of(parsed: argparse.Namespace) -> ToolServerConfig:
         return msgspec.convert(given, ToolServerConfig)
     except msgspec.ValidationError as error:
         raise BadRequest(f"This tool server cannot be added: {error}.") from None
+
+
+async def _sign_in(servers: "HostClient | _Offline", name: str, terminal: Terminal) -> None:
+    """Print the address, and wait until the browser came back.
+
+    Raises:
+        ToolServerFault: nobody is signed in.
+    """
+    url = await servers.begin_tool_sign_in(name)
+    terminal.line("Open this address in a browser of this computer:")
+    terminal.line(f"  {neutralise(url)}")
+    terminal.line("Waiting for it. Ctrl-C stops.")
+    try:
+        while (info := _find(await servers.tool_servers(), name)).state == "signing_in":  # noqa: ASYNC110 - a host's
+            await asyncio.sleep(_LOOK_S)
+    except asyncio.CancelledError:
+        await servers.cancel_tool_sign_in(name)
+        raise
+    if not info.config.signed_in or info.needs_sign_in:
+        raise ToolServerFault(info.problem or "Nobody is signed in.", hint=info.hint, server=name)
+    terminal.line(f"Signed in. `deskside tools test {name}` tries it.")
+
+
+def _find(servers: tuple[ToolServerInfo, ...], name: str) -> ToolServerInfo:
+    found = next((info for info in servers if info.config.name == name), None)
+    if found is None:
+        raise BadRequest(f"There is no tool server {name}.", hint="deskside tools lists them.")
+    return found
 
 
 def _program(typed: str, folder: str) -> str:
@@ -130,10 +168,12 @@ class _Offline:
         from runtime.host.settings import SettingsFile
         from runtime.tool_servers.secrets import SecretStore
         from runtime.tool_servers.servers import Kept, ToolServers
+        from runtime.tool_servers.sign_in_store import SignInStore
 
         settings = SettingsFile(data.settings_file)
         kept = Kept(lambda: settings.current.tool_servers, lambda configs: settings.change(tool_servers=configs))
-        self._servers = ToolServers(kept, SecretStore(data.root), lambda _servers: None, starts=False)
+        stores = SecretStore(data.root), SignInStore(data.root)
+        self._servers = ToolServers(kept, *stores, lambda _servers: None, starts=False)
 
     async def tool_servers(self) -> tuple[ToolServerInfo, ...]:
         return self._servers.list()
@@ -146,6 +186,15 @@ class _Offline:
 
     async def test_tool_server(self, config: ToolServerConfig) -> ToolServerInfo:
         return await self._servers.test(config)
+
+    async def begin_tool_sign_in(self, name: str) -> str:
+        return await self._servers.sign_in(name)
+
+    async def cancel_tool_sign_in(self, name: str) -> None:
+        await self._servers.cancel_sign_in(name)
+
+    async def sign_out_of_tool_server(self, name: str) -> ToolServerInfo:
+        return await self._servers.sign_out(name)
 
     async def aclose(self) -> None:
         await self._servers.close()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from runtime.client.connection import HostConnection
 from runtime.messages.tools import (
+    SignInBegun,
     ToolCallEvent,
     ToolCallRequest,
     ToolServerChange,
@@ -51,6 +52,19 @@ class ToolsClient(HostConnection):
         """Start one, also one that runs if `anew`; returns once it can be used."""
         path = "/admin/tools/restart" if anew else "/admin/tools/start"
         return await self._ask("POST", path, ToolServerInfo, ToolServerRequest(name), timeout_s=START_TIMEOUT_S)
+
+    async def begin_tool_sign_in(self, name: str) -> str:
+        """Begin a sign-in by browser; answers the address to open. The server's state tells how it ends."""
+        path = "/admin/tools/sign-in"
+        return (await self._ask("POST", path, SignInBegun, ToolServerRequest(name), timeout_s=START_TIMEOUT_S)).url
+
+    async def cancel_tool_sign_in(self, name: str) -> None:
+        """Wait no longer for the person's browser."""
+        await self._tell("POST", "/admin/tools/sign-in/cancel", ToolServerRequest(name))
+
+    async def sign_out_of_tool_server(self, name: str) -> ToolServerInfo:
+        """Forget the tokens of a sign-in."""
+        return await self._ask("POST", "/admin/tools/sign-out", ToolServerInfo, ToolServerRequest(name))
 
     async def tool_server_log(self, name: str) -> tuple[str, ...]:
         """What one wrote lately."""

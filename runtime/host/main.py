@@ -46,6 +46,7 @@ from runtime.host.telemetry import Telemetry
 from runtime.messages.api import HostFile, InstalledModel, Notice, Snapshot, Status, ToolsChanged
 from runtime.tool_servers.secrets import SecretStore
 from runtime.tool_servers.servers import Kept, ToolServers
+from runtime.tool_servers.sign_in_store import SignInStore
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Host:
                 lambda configs: self._settings.change(tool_servers=configs),
             ),
             SecretStore(config.data.root, parts.keyring),
+            SignInStore(config.data.root, parts.keyring),
             lambda servers: self._hub.send(ToolsChanged(servers)),
         )
         self._private = self._build_apps()

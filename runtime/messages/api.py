@@ -47,6 +47,8 @@ DELETE /admin/tools/servers     `ToolServerRequest` -> 204
 POST   /admin/tools/import      `ToolServersText` (the `mcpServers` JSON of other programs) -> `ToolsState`
 POST   /admin/tools/test        `ToolServerConfig` -> `ToolServerInfo`, tried without being kept
 POST   /admin/tools/start       `ToolServerRequest` -> `ToolServerInfo` once it can be used; /restart does it anew
+POST   /admin/tools/sign-in     `ToolServerRequest` -> `SignInBegun`; /sign-in/cancel -> 204 waits no longer
+POST   /admin/tools/sign-out    `ToolServerRequest` -> `ToolServerInfo`
 POST   /admin/tools/log         `ToolServerRequest` -> `ToolServerLog`
 POST   /admin/tools/call        `ToolCallRequest` -> stream of `ToolCallEvent`; closing it cancels
 POST   /admin/shutdown          204, then the host ends

@@ -34,8 +34,9 @@ MAX_ENTRIES = 256
 Transport = Literal["stdio", "http", "sse"]
 """`stdio`: a program that is started here; `http`: streamable HTTP; `sse`: the older HTTP form."""
 
-ServerState = Literal["off", "idle", "starting", "ready", "waiting", "failed"]
-"""`idle`: starts when it is needed; `waiting`: starts again in a moment; `failed`: given up until asked again."""
+ServerState = Literal["off", "idle", "starting", "ready", "waiting", "failed", "signing_in"]
+"""`idle`: starts when it is needed; `waiting`: starts again in a moment; `failed`: given up until asked again;
+`signing_in`: the person's browser is waited for."""
 
 SecretsPlace = Literal["", "keyring", "file"]
 
@@ -62,6 +63,8 @@ class ToolServerConfig(msgspec.Struct, frozen=True, omit_defaults=True, forbid_u
         enabled: whether it may run.
         at_start: started with the host; otherwise when it is first needed.
         timeout_s: a call that tells no progress for so long is given up.
+        signed_in: the person signed in at this address by browser, and the tokens are kept. Written by the host
+            alone: what a client sends here is passed over.
     """
 
     name: ServerName
@@ -75,6 +78,7 @@ class ToolServerConfig(msgspec.Struct, frozen=True, omit_defaults=True, forbid_u
     enabled: bool = True
     at_start: bool = True
     timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 120.0
+    signed_in: bool = False
 
 
 class ToolInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +111,8 @@ class ToolServerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A server as it is now. The secret values of `config` are "".
 
     `product` is what it calls itself, `left_out` how many tools were over `MAX_TOOLS_PER_SERVER`; `secrets` says where
-    its secrets are kept; `restarts` counts since the host began.
+    its secrets are kept; `restarts` counts since the host began. `needs_sign_in`: a sign-in by browser would help;
+    while one is under way, `sign_in_url` is the address to open for it ("" until it is known).
     """
 
     config: ToolServerConfig
@@ -120,6 +125,8 @@ class ToolServerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int | None = None
     restarts: int = 0
     secrets: SecretsPlace = ""
+    needs_sign_in: bool = False
+    sign_in_url: str = ""
 
 
 class ToolsState(msgspec.Struct, frozen=True):
@@ -132,6 +139,12 @@ class ToolServerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """A server by name."""
 
     name: str
+
+
+class SignInBegun(msgspec.Struct, frozen=True):
+    """The person is to open `url` in a browser of this computer; the rest comes by the server's state."""
+
+    url: str
 
 
 class ToolServerChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

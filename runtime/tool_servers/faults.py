@@ -8,13 +8,15 @@ class Lost(Exception):
         message: a sentence for a person.
         hint: what to do; may be empty.
         is_final: starting again would end the same way.
+        needs_sign_in: a person who signs in could change that.
     """
 
-    def __init__(self, message: str, *, hint: str = "", is_final: bool = False) -> None:
+    def __init__(self, message: str, *, hint: str = "", is_final: bool = False, needs_sign_in: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.is_final = is_final
+        self.is_final = is_final or needs_sign_in
+        self.needs_sign_in = needs_sign_in
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -10,6 +10,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from runtime.messages.tools import ToolServerConfig
 from runtime.tool_servers.child import MAX_MESSAGE_BYTES
+from runtime.tool_servers.configs import takes_sign_in
 from runtime.tool_servers.faults import Lost
 from runtime.tool_servers.stdio import Streams
 
@@ -50,28 +51,38 @@ async def _bound(response: httpx.Response) -> None:
         response.stream = _Bounded(response.stream)
 
 
-def _client(
-    headers: dict[str, str] | None = None, timeout: httpx.Timeout | None = None, auth: httpx.Auth | None = None
+def plain_client(
+    headers: dict[str, str] | None = None,
+    timeout: httpx.Timeout | None = None,
+    auth: httpx.Auth | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
+    """A client whose answers are bounded and not compressed."""
     plain = {**(headers or {}), "accept-encoding": "identity"}
     silence = timeout or httpx.Timeout(CONNECT_S, read=_SILENCE_S)
-    return httpx.AsyncClient(headers=plain, timeout=silence, auth=auth, event_hooks={"response": [_bound]})
+    hooks = {"response": [_bound]}
+    return httpx.AsyncClient(headers=plain, timeout=silence, auth=auth, transport=transport, event_hooks=hooks)
 
 
 @contextlib.asynccontextmanager
-async def http_streams(config: ToolServerConfig) -> AsyncIterator[Streams]:
-    """Talk to a server by HTTP; the session is ended when the block is left.
+async def http_streams(config: ToolServerConfig, auth: httpx.Auth | None = None) -> AsyncIterator[Streams]:
+    """Talk to a server by HTTP; the session is ended when the block is left. `auth` puts tokens on requests.
 
     Raises:
         Lost: as it is raised by a stream; other errors as the client library raises them (`in_words` explains them).
     """
     if config.transport == "sse":
         async with sse_client(
-            config.url, config.headers, timeout=CONNECT_S, sse_read_timeout=_SILENCE_S, httpx_client_factory=_client
+            config.url,
+            config.headers,
+            timeout=CONNECT_S,
+            sse_read_timeout=_SILENCE_S,
+            httpx_client_factory=plain_client,
+            auth=auth,
         ) as (read, write):
             yield read, write
         return
-    async with _client(config.headers) as client:
+    async with plain_client(config.headers, auth=auth) as client:
         session_id = ""
         try:
             # The session is ended below: the library would wait for the answer without a bound.
@@ -90,16 +101,13 @@ async def http_streams(config: ToolServerConfig) -> AsyncIterator[Streams]:
                     await client.delete(config.url, headers={"mcp-session-id": session_id})
 
 
-def in_words(error: httpx.HTTPError, url: str) -> Lost:
+def in_words(error: httpx.HTTPError, config: ToolServerConfig) -> Lost:
     """What an error of HTTP means to a person."""
+    url = config.url
     if isinstance(error, httpx.HTTPStatusError):
         status = error.response.status_code
         if status in {_UNAUTHORIZED, _FORBIDDEN}:
-            return Lost(
-                f"The server refused to let Deskside in ({status}).",
-                hint="Put a valid token into the header Authorization; a sign-in by browser is not supported.",
-                is_final=True,
-            )
+            return _refused(status, config)
         if status == _NOT_FOUND:
             return Lost(
                 f"Nothing is at {url} (404).", hint="Check the address; it often ends with /mcp.", is_final=True
@@ -110,3 +118,20 @@ def in_words(error: httpx.HTTPError, url: str) -> Lost:
     if isinstance(error, httpx.ConnectError):
         return Lost(f"{url} cannot be reached ({str(error) or type(error).__name__}).", hint="Is the server running?")
     return Lost(f"The connection to {url} broke ({str(error) or type(error).__name__}).")
+
+
+def _refused(status: int, config: ToolServerConfig) -> Lost:
+    """The server wants to know who asks, or knows it and does not want."""
+    if not takes_sign_in(config):
+        return Lost(
+            f"The server refused to let Deskside in ({status}).",
+            hint="Put a valid token into the header Authorization, or remove that header to sign in by browser.",
+            is_final=True,
+        )
+    if config.signed_in and status == _FORBIDDEN:
+        message = "The server refused what you are signed in as (403)."
+    elif config.signed_in:
+        message = "Your sign-in there has ended."
+    else:
+        message = f"The server asks who you are ({status})."
+    return Lost(message, hint="Sign in under Settings, or with `deskside tools sign-in`.", needs_sign_in=True)

@@ -12,6 +12,7 @@ from runtime.errors import ToolServerFault
 from runtime.messages.tools import ServerState, ToolInfo, ToolProgress, ToolResult, ToolServerConfig
 from runtime.tool_servers.faults import Lost
 from runtime.tool_servers.log import ServerLog
+from runtime.tool_servers.tokens import TokenAuth
 
 if TYPE_CHECKING:
     from runtime.tool_servers.session import Connection
@@ -43,8 +44,18 @@ CLOSE_S = 8.0
 class ToolServer:
     """Home: the event loop. `config` has its secrets."""
 
-    def __init__(self, config: ToolServerConfig, on_change: Callable[[], None], policy: ServerPolicy) -> None:
+    def __init__(
+        self,
+        config: ToolServerConfig,
+        on_change: Callable[[], None],
+        policy: ServerPolicy,
+        auth: TokenAuth | None = None,
+    ) -> None:
+        """`auth` has the tokens of the person's sign-in there."""
         self.config = config
+        self._auth = auth
+        self.needs_sign_in = False
+        """Whether the person must sign in before it can be used."""
         self.log = ServerLog()
         self.state: ServerState = "idle" if config.enabled else "off"
         self.problem = ""
@@ -116,12 +127,19 @@ class ToolServer:
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=CLOSE_S)
 
+    def note_sign_in(self, lost: Lost) -> None:
+        """A sign-in came to nothing: say why, unless it runs all the same."""
+        if self.state != "ready":
+            self.needs_sign_in = True
+            self._set("failed" if self.config.enabled else "off", lost.message, lost.hint)
+
     def _fault(self, problem: str, hint: str) -> ToolServerFault:
         name = self.config.name
         return ToolServerFault(f'The tool server "{name}" cannot be used: {problem}', hint=hint, server=name)
 
     def _set(self, state: ServerState, problem: str = "", hint: str = "") -> None:
         self.state, self.problem, self.hint = state, problem, hint
+        self.needs_sign_in = self.needs_sign_in and state != "ready"
         self._settled.set()
         self._on_change()
 
@@ -138,6 +156,7 @@ class ToolServer:
             if loop.time() - began_at > self._policy.steady_s:
                 n_failed = 0
             self.log.note_end(lost.message)
+            self.needs_sign_in = lost.needs_sign_in
             if lost.is_final or n_failed >= len(self._policy.backoff_s):
                 self._set("failed", lost.message, lost.hint)
                 return
@@ -152,7 +171,7 @@ class ToolServer:
         try:
             # Half a second of importing, in a thread so that the host answers meanwhile.
             session = await asyncio.to_thread(importlib.import_module, "runtime.tool_servers.session")
-            async with session.connect(self.config, self.log, self._policy.start_s) as connection:
+            async with session.connect(self.config, self.log, self._policy.start_s, self._auth) as connection:
                 await self._read_tools(connection)
                 self._connection = connection
                 self.product, self.pid = connection.product, connection.pid

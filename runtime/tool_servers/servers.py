@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import msgspec
 
-from runtime.errors import BadRequest, ToolNotFound
+from runtime.errors import BadRequest, ToolNotFound, ToolServerFault
 from runtime.messages.tools import (
     MAX_SERVERS,
     SecretsPlace,
@@ -19,10 +19,15 @@ from runtime.messages.tools import (
     ToolServerConfig,
     ToolServerInfo,
 )
+from runtime.tool_servers.configs import arguments_of, bare, filled, free_name, keeps_sign_in, takes_sign_in
+from runtime.tool_servers.faults import Lost
 from runtime.tool_servers.names import call_names
 from runtime.tool_servers.paste import checked, read_pasted
 from runtime.tool_servers.secrets import Secrets, SecretStore
 from runtime.tool_servers.server import ServerPolicy, ToolServer
+from runtime.tool_servers.sign_in_store import SignInStore
+from runtime.tool_servers.sign_ins import SIGN_IN_S, SignIns
+from runtime.tool_servers.tokens import TokenAuth
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +53,19 @@ class ToolServers:
         self,
         kept: Kept,
         secrets: SecretStore,
+        sign_ins: SignInStore,
         on_change: Callable[[tuple[ToolServerInfo, ...]], None],
         policy: ServerPolicy | None = None,
         *,
         start_delay_s: float = START_DELAY_S,
         starts: bool = True,
+        sign_in_s: float = SIGN_IN_S,
     ) -> None:
         """`on_change` hears of every change of a state or a list; without `starts` none runs unless it is needed."""
         self._kept = kept
         self._secrets = secrets
+        self._kept_sign_ins = sign_ins
+        self._sign_ins = SignIns(sign_ins, self._changed, self._sign_in_ended, limit_s=sign_in_s)
         self._on_change = on_change
         self._policy = policy or ServerPolicy()
         self._start_delay_s = start_delay_s
@@ -80,6 +89,7 @@ class ToolServers:
         self._is_closed = True
         for task in self._background:
             task.cancel()
+        await self._sign_ins.close()
         await asyncio.gather(*(server.close() for server in self._servers.values()))
 
     # --- reading ------------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ class ToolServers:
                 raise BadRequest(f"{MAX_SERVERS} servers are the most.", hint="Remove some first.", param="text")
             added: list[str] = []
             for config in configs:
-                name = _free_name(config.name, taken)
+                name = free_name(config.name, taken)
                 taken.add(name)
                 await self._put(msgspec.structs.replace(config, name=name), None)
                 added.append(name)
@@ -155,6 +165,7 @@ class ToolServers:
             config = checked(config)
             if config.name != name:
                 self._check_free(config.name)
+            await self._sign_ins.cancel(name)
             await self._put(config, before)
         return self._named(config.name)
 
@@ -166,10 +177,13 @@ class ToolServers:
             StorageFault: it could not be saved.
         """
         async with self._lock:
-            self._config(name)
+            config = self._config(name)
+            await self._sign_ins.cancel(name)
             await self._end(name)
             self._kept.write(tuple(known for known in self._kept.read() if known.name != name))
             await asyncio.to_thread(self._secrets.forget, name)
+            if config.signed_in:
+                await asyncio.to_thread(self._kept_sign_ins.forget, name)
             self._places.pop(name, None)
         self._changed()
 
@@ -202,7 +216,10 @@ class ToolServers:
         """
         config = checked(msgspec.structs.replace(config, enabled=True))
         secrets, _ = await asyncio.to_thread(self._secrets.get, config.name)
-        server = ToolServer(_filled(config, secrets), lambda: None, self._policy)
+        kept = next((one for one in self._kept.read() if one.name == config.name), None)
+        config = msgspec.structs.replace(config, signed_in=keeps_sign_in(config, kept))
+        auth = await self._auth(config)
+        server = ToolServer(filled(config, secrets), lambda: None, self._policy, auth)
         try:
             await server.ready()
             names = call_names((config.name, tool.name) for tool in server.tools)
@@ -210,10 +227,100 @@ class ToolServers:
                 msgspec.structs.replace(tool, call_name=name) for tool, name in zip(server.tools, names, strict=True)
             )
             return ToolServerInfo(
-                _bare(config), "ready", tools=tools, left_out=server.left_out, product=server.product, pid=server.pid
+                bare(config), "ready", tools=tools, left_out=server.left_out, product=server.product, pid=server.pid
             )
         finally:
             await server.close()
+
+    # --- signing in ---------------------------------------------------------------------------------------
+
+    async def sign_in(self, name: str) -> str:
+        """Begin a sign-in by browser; the answer is the address that the person is to open.
+
+        How it ends is told by the server's state: it starts anew with its tokens, or says why there are none.
+
+        Raises:
+            ToolNotFound: there is no such server.
+            BadRequest: it is no server that takes a sign-in.
+            ToolServerFault: why there is nothing to open.
+        """
+        config = self._config(name)
+        if not takes_sign_in(config):
+            raise BadRequest(
+                f'The tool server "{name}" takes no sign-in by browser.',
+                hint="Only servers at an address do, and those without a header Authorization of yours.",
+                param="name",
+            )
+        secrets, _ = await asyncio.to_thread(self._secrets.get, name) if config.headers else (Secrets(), "")
+        try:
+            return await self._sign_ins.begin(filled(config, secrets))
+        except Lost as lost:
+            raise ToolServerFault(
+                f'The sign-in to "{name}" came to nothing: {lost.message}', hint=lost.hint, server=name
+            ) from lost
+
+    async def cancel_sign_in(self, name: str) -> None:
+        """Wait no longer for the person's browser.
+
+        Raises:
+            ToolNotFound: there is no such server.
+        """
+        self._config(name)
+        if await self._sign_ins.cancel(name):
+            (await self._server(name)).note_sign_in(Lost("The sign-in was stopped."))
+
+    async def sign_out(self, name: str) -> ToolServerInfo:
+        """Forget the tokens of a sign-in here; the server starts anew without them.
+
+        Raises:
+            ToolNotFound: there is no such server.
+            StorageFault: they could not be forgotten.
+        """
+        async with self._lock:
+            config = self._config(name)
+            await self._sign_ins.cancel(name)
+            await asyncio.to_thread(self._kept_sign_ins.forget, name)
+            await self._mark(config, signed_in=False)
+        return self._named(name)
+
+    async def _sign_in_ended(self, name: str, lost: Lost | None) -> None:
+        if self._is_closed:
+            return
+        async with self._lock:
+            config = next((one for one in self._kept.read() if one.name == name), None)
+            if config is None:  # removed at the last moment
+                await asyncio.to_thread(self._kept_sign_ins.forget, name)
+            elif lost is None:
+                await self._mark(config, signed_in=True)
+            else:
+                (await self._server(name)).note_sign_in(lost)
+
+    async def _mark(self, config: ToolServerConfig, *, signed_in: bool) -> None:
+        """Note whether there are tokens, and start the server anew with or without them."""
+        marked = msgspec.structs.replace(config, signed_in=signed_in)
+        self._kept.write(tuple(marked if one.name == config.name else one for one in self._kept.read()))
+        await self._end(config.name)
+        if config.enabled and self._starts and not self._is_closed:
+            (await self._server(config.name)).start()
+        self._changed()
+
+    async def _auth(self, config: ToolServerConfig) -> TokenAuth | None:
+        if not config.signed_in:
+            return None
+        kept = await asyncio.to_thread(self._kept_sign_ins.get, config.name)
+        if kept is None or kept.url != config.url:
+            return None
+        return TokenAuth(kept, partial(self._kept_sign_ins.keep, config.name))
+
+    async def _move_sign_in(self, before: ToolServerConfig, config: ToolServerConfig) -> None:
+        """A server's settings changed: its tokens go with its name, or go if they are for another address."""
+        if not before.signed_in or (config.signed_in and config.name == before.name):
+            return
+        if config.signed_in:
+            kept = await asyncio.to_thread(self._kept_sign_ins.get, before.name)
+            if kept is not None:
+                await asyncio.to_thread(self._kept_sign_ins.keep, config.name, kept)
+        await asyncio.to_thread(self._kept_sign_ins.forget, before.name)
 
     # --- calling ------------------------------------------------------------------------------------------
 
@@ -225,7 +332,7 @@ class ToolServers:
             ToolNotFound: there is no such server or tool.
             ToolServerFault: the server cannot be used, or was lost meanwhile.
         """
-        arguments = _arguments(request.arguments)
+        arguments = arguments_of(request.arguments)
         server = await self._server(request.server)
         await server.ready()
         if all(tool.name != request.tool for tool in server.tools):
@@ -256,10 +363,13 @@ class ToolServers:
     def _info(self, config: ToolServerConfig, tools: tuple[ToolInfo, ...]) -> ToolServerInfo:
         server = self._servers.get(config.name)
         place = self._places.get(config.name, "")
+        address = self._sign_ins.address(config.name)
+        if address is not None:
+            return ToolServerInfo(bare(config), "signing_in", secrets=place, needs_sign_in=True, sign_in_url=address)
         if server is None:
-            return ToolServerInfo(_bare(config), "idle" if config.enabled else "off", secrets=place)
+            return ToolServerInfo(bare(config), "idle" if config.enabled else "off", secrets=place)
         return ToolServerInfo(
-            _bare(config),
+            bare(config),
             server.state,
             server.problem,
             server.hint,
@@ -269,6 +379,7 @@ class ToolServers:
             server.pid,
             server.restarts,
             place,
+            server.needs_sign_in,
         )
 
     async def _server(self, name: str) -> ToolServer:
@@ -280,26 +391,29 @@ class ToolServers:
         if config.env or config.headers:
             secrets, place = await asyncio.to_thread(self._secrets.get, name)
         self._places[name] = place
+        auth = await self._auth(config)
         # Another caller may have made it meanwhile.
-        return self._servers.setdefault(name, ToolServer(_filled(config, secrets), self._changed, self._policy))
+        return self._servers.setdefault(name, ToolServer(filled(config, secrets), self._changed, self._policy, auth))
 
     async def _put(self, config: ToolServerConfig, before: ToolServerConfig | None) -> None:
         """Keep a config and its secrets, in the place of another, and start it."""
         configs = self._kept.read()
         if before is None and len(configs) >= MAX_SERVERS:
             raise BadRequest(f"{MAX_SERVERS} servers are the most.", hint="Remove one first.", param="name")
+        config = msgspec.structs.replace(config, signed_in=keeps_sign_in(config, before))
         old = Secrets()
         if before is not None and (before.env or before.headers):
             old, _ = await asyncio.to_thread(self._secrets.get, before.name)
-        filled = _filled(config, old)
-        secrets = Secrets(dict(filled.env), dict(filled.headers))
+        whole = filled(config, old)
+        secrets = Secrets(dict(whole.env), dict(whole.headers))
         if secrets.env or secrets.headers or old.env or old.headers:
             self._places[config.name] = await asyncio.to_thread(self._secrets.keep, config.name, secrets)
-        bare = _bare(config)
+        shown = bare(config)
         if before is None:
-            self._kept.write((*configs, bare))
+            self._kept.write((*configs, shown))
         else:
-            self._kept.write(tuple(bare if known.name == before.name else known for known in configs))
+            self._kept.write(tuple(shown if known.name == before.name else known for known in configs))
+            await self._move_sign_in(before, config)
             await self._end(before.name)
             if before.name != config.name:
                 await asyncio.to_thread(self._secrets.forget, before.name)
@@ -334,44 +448,3 @@ class ToolServers:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _bare(config: ToolServerConfig) -> ToolServerConfig:
-    """Without the values of secrets."""
-    return msgspec.structs.replace(config, env=dict.fromkeys(config.env, ""), headers=dict.fromkeys(config.headers, ""))
-
-
-def _filled(config: ToolServerConfig, secrets: Secrets) -> ToolServerConfig:
-    """With them; a value that is not empty is newer than the kept one."""
-
-    def join(names: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
-        return {name: value or kept.get(name, "") for name, value in names.items()}
-
-    return msgspec.structs.replace(
-        config, env=join(config.env, secrets.env), headers=join(config.headers, secrets.headers)
-    )
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    free, serial = name, 2
-    while free in taken:
-        free = f"{name[:44]} {serial}"
-        serial += 1
-    return free
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call.
-
-    Raises:
-        BadRequest: they are no JSON object.
-    """
-    if not text.strip():
-        return {}
-    try:
-        arguments = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise BadRequest(f"The arguments are no JSON ({error}).", hint="Send an object.", param="arguments") from None
-    if not isinstance(arguments, dict):
-        raise BadRequest("The arguments are no JSON object.", hint='Begin with "{".', param="arguments")
-    return arguments

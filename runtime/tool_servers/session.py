@@ -161,13 +161,16 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connect(config: ToolServerConfig, log: ServerLog, timeout_s: float) -> AsyncIterator[Connection]:
+async def connect(
+    config: ToolServerConfig, log: ServerLog, timeout_s: float, auth: httpx.Auth | None = None
+) -> AsyncIterator[Connection]:
     """Reach a server and shake hands; leaving the block ends it.
 
     Args:
         config: with its secrets.
         log: gets what it writes beside the protocol.
         timeout_s: for its first answer.
+        auth: puts the tokens of a sign-in on requests by HTTP.
 
     Raises:
         Lost: why it cannot be used, or any more.
@@ -179,7 +182,7 @@ async def connect(config: ToolServerConfig, log: ServerLog, timeout_s: float) ->
                 streams, process = await stack.enter_async_context(stdio_streams(config, log))
                 pid = process.pid
             else:
-                streams = await stack.enter_async_context(http_streams(config))
+                streams = await stack.enter_async_context(http_streams(config, auth))
             connection = await stack.enter_async_context(_talking(streams, log, timeout_s, pid))
             stack.callback(connection.end)
             yield connection
@@ -190,7 +193,7 @@ async def connect(config: ToolServerConfig, log: ServerLog, timeout_s: float) ->
         if isinstance(cause, Lost):
             raise cause from error
         if isinstance(cause, httpx.HTTPError):
-            raise in_words(cause, config.url) from error
+            raise in_words(cause, config) from error
         if isinstance(cause, httpx.InvalidURL):
             raise Lost(f"{config.url} is no address ({cause}).", is_final=True) from error
         raise

@@ -13,6 +13,7 @@ from runtime.messages.tools import ToolServerConfig, ToolServerInfo
 from runtime.tool_servers.secrets import SecretStore
 from runtime.tool_servers.server import ServerPolicy
 from runtime.tool_servers.servers import Kept, ToolServers
+from runtime.tool_servers.sign_in_store import SignInStore
 from tests.fakes.keyring import FakeKeyring
 from tests.fakes.tool_programs import SERVER, stdio_config
 
@@ -22,16 +23,20 @@ FAST = ServerPolicy(start_s=60.0, backoff_s=(0.05, 0.05), steady_s=60.0, relist_
 class Side:
     """The servers of a host, with settings and a keyring in memory."""
 
-    def __init__(self, folder: Path, policy: ServerPolicy, keyring: FakeKeyring | None) -> None:
+    def __init__(
+        self, folder: Path, policy: ServerPolicy, keyring: FakeKeyring | None, sign_in_s: float = 60.0
+    ) -> None:
         self.configs: tuple[ToolServerConfig, ...] = ()
         self.told: list[tuple[ToolServerInfo, ...]] = []
         self.keyring = keyring or FakeKeyring()
         self.servers = ToolServers(
             Kept(lambda: self.configs, self._write),
             SecretStore(folder, self.keyring),
+            SignInStore(folder, self.keyring),
             self.told.append,
             policy,
             start_delay_s=0.0,
+            sign_in_s=sign_in_s,
         )
 
     def _write(self, configs: tuple[ToolServerConfig, ...]) -> None:
@@ -76,8 +81,10 @@ MakeSide = Callable[..., contextlib.AbstractAsyncContextManager[Side]]
 @pytest.fixture
 def make_side(tmp_path: Path) -> MakeSide:
     @contextlib.asynccontextmanager
-    async def make(policy: ServerPolicy = FAST, keyring: FakeKeyring | None = None) -> AsyncIterator[Side]:
-        side = Side(tmp_path, policy, keyring)
+    async def make(
+        policy: ServerPolicy = FAST, keyring: FakeKeyring | None = None, sign_in_s: float = 60.0
+    ) -> AsyncIterator[Side]:
+        side = Side(tmp_path, policy, keyring, sign_in_s)
         try:
             yield side
         finally:

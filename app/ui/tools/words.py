@@ -24,5 +24,8 @@ def state_of(server: ToolServerInfo) -> tuple[str, str]:
         "ready": (tr("Ready"), "tag-accent"),
         "waiting": (tr("Starts again soon"), "tag-amber"),
         "failed": (tr("Does not run"), "tag-amber"),
+        "signing_in": (tr("Waits for your browser"), "tag-accent"),
     }
+    if server.needs_sign_in and server.state == "failed":
+        return tr("Needs a sign-in"), "tag-amber"
     return words[server.state]

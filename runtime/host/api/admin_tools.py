@@ -18,6 +18,7 @@ from runtime.host.api.http import (
     read_struct,
 )
 from runtime.messages.tools import (
+    SignInBegun,
     ToolCallEvent,
     ToolCallFailed,
     ToolCallRequest,
@@ -51,6 +52,9 @@ class ToolsRoutes:
             Route("/admin/tools/test", self.test, methods=["POST"]),
             Route("/admin/tools/start", self.start, methods=["POST"]),
             Route("/admin/tools/restart", self.restart, methods=["POST"]),
+            Route("/admin/tools/sign-in", self.sign_in, methods=["POST"]),
+            Route("/admin/tools/sign-in/cancel", self.cancel_sign_in, methods=["POST"]),
+            Route("/admin/tools/sign-out", self.sign_out, methods=["POST"]),
             Route("/admin/tools/log", self.log, methods=["POST"]),
             Route("/admin/tools/call", self.call, methods=["POST"]),
         ]
@@ -85,6 +89,20 @@ class ToolsRoutes:
     async def restart(self, request: Request) -> Response:
         """POST /admin/tools/restart."""
         return json_answer(await self._servers.restart((await read_struct(request, ToolServerRequest)).name))
+
+    async def sign_in(self, request: Request) -> Response:
+        """POST /admin/tools/sign-in: the address to open; how it ends is told by the server's state."""
+        name = (await read_struct(request, ToolServerRequest)).name
+        return json_answer(SignInBegun(await self._servers.sign_in(name)))
+
+    async def cancel_sign_in(self, request: Request) -> Response:
+        """POST /admin/tools/sign-in/cancel."""
+        await self._servers.cancel_sign_in((await read_struct(request, ToolServerRequest)).name)
+        return Response(status_code=204)
+
+    async def sign_out(self, request: Request) -> Response:
+        """POST /admin/tools/sign-out."""
+        return json_answer(await self._servers.sign_out((await read_struct(request, ToolServerRequest)).name))
 
     async def log(self, request: Request) -> Response:
         """POST /admin/tools/log."""
