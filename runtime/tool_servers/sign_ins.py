@@ -5,6 +5,7 @@ import importlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from runtime import units
 from runtime.errors import StorageFault
 from runtime.messages.tools import ToolServerConfig
 from runtime.tool_servers.faults import Lost
@@ -100,8 +101,8 @@ class SignIns:
         except Lost as error:
             lost = error
         except TimeoutError:
-            minutes = max(1, round(self._limit_s / 60))
-            lost = Lost(f"Nobody signed in within {minutes} minutes.", hint=PRESS_AGAIN)
+            limit = units.format_duration(self._limit_s).removesuffix(" 0 s")
+            lost = Lost(f"Nobody signed in within {limit}.", hint=PRESS_AGAIN)
         except StorageFault as error:
             lost = Lost(f"You are signed in, but that cannot be kept. {error.message}", hint=error.hint)
         except Exception as error:  # what a server says must never end the host

@@ -12,6 +12,7 @@ from runtime.errors import BadRequest, Failure, ToolNotFound, ToolServerFault, t
 from runtime.messages.api import ToolsChanged
 from runtime.messages.tools import (
     ResultText,
+    SignInBegun,
     ToolCallEvent,
     ToolCallFailed,
     ToolCallRequest,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tests.fakes.fake_host import FakeHost
 
 POLL_S = 0.02
+SIGN_IN_URL = "https://login.example.org/authorize?state=1"
 
 READING = ToolInfo(
     "read_file",
@@ -95,7 +97,14 @@ class FakeTools:
         self.servers = list(servers)
         host.emit(ToolsChanged(tuple(servers)))
 
-    def answer(self, host: "FakeHost", method: str, path: str, body: bytes) -> tuple[int, object]:  # noqa: PLR0911
+    def set(self, host: "FakeHost", name: str, **changes: object) -> None:
+        """A server changes."""
+        self.show(
+            host,
+            *(msgspec.structs.replace(one, **changes) if one.config.name == name else one for one in self.servers),
+        )
+
+    def answer(self, host: "FakeHost", method: str, path: str, body: bytes) -> tuple[int, object]:  # noqa: C901, PLR0911 - a table
         """Every route but the call."""
         match method, path.removeprefix("/admin/tools"):
             case "GET", "":
@@ -128,6 +137,19 @@ class FakeTools:
                 return 200, _made(config)
             case "POST", "/start" | "/restart":
                 return 200, self._named(msgspec.json.decode(body, type=ToolServerRequest).name)
+            case "POST", "/sign-in":
+                self._named(named := msgspec.json.decode(body, type=ToolServerRequest).name)
+                self.set(host, named, state="signing_in", sign_in_url=SIGN_IN_URL)
+                return 200, SignInBegun(SIGN_IN_URL)
+            case "POST", "/sign-in/cancel":
+                named = msgspec.json.decode(body, type=ToolServerRequest).name
+                self.set(host, named, state="failed", problem="The sign-in was stopped.", sign_in_url="")
+                return 204, None
+            case "POST", "/sign-out":
+                named = msgspec.json.decode(body, type=ToolServerRequest).name
+                config = msgspec.structs.replace(self._named(named).config, signed_in=False)
+                self.set(host, named, config=config, state="failed", needs_sign_in=True, tools=())
+                return 200, self._named(named)
             case "POST", "/log":
                 return 200, ToolServerLog(self.log)
         raise BadRequest(f"{method} {path}")

@@ -8,7 +8,6 @@ import contextlib
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,8 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.fastmcp import FastMCP
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
+
+from runtime import units
 
 SCOPE = "notes"
 
@@ -66,7 +67,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self.codes[code] = AuthorizationCode(
             code=code,
             scopes=params.scopes or [SCOPE],
-            expires_at=time.time() + 60,
+            expires_at=units.now() + 60,
             client_id=client.client_id,
             code_challenge=params.code_challenge,
             redirect_uri=params.redirect_uri,
@@ -117,7 +118,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             token=access,
             client_id=client.client_id,
             scopes=scopes,
-            expires_at=int(time.time()) + self.life_s,
+            expires_at=int(units.now()) + self.life_s,
             resource=resource,
         )
         self.refresh[refresh] = RefreshToken(

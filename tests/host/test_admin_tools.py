@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 import pytest
 
 from runtime.client import HostClient
@@ -19,8 +20,11 @@ from runtime.messages.tools import (
     ToolCallRequest,
     ToolProgress,
     ToolReturned,
+    ToolServerConfig,
+    ToolServerInfo,
 )
 from runtime.paths import DataFolder
+from tests.fakes.oauth_server import oauth_server
 from tests.fakes.tool_programs import broken_config, stdio_config
 from tests.host.conftest import RunningHost
 
@@ -129,3 +133,29 @@ def test_when_the_host_ends_then_its_servers_end_and_the_next_one_starts_them(tm
         second.until(lambda: ask(second, lambda client: client.tool_servers())[0].state == "ready", timeout_s=60)
     finally:
         second.close()
+
+
+def test_when_a_sign_in_goes_through_the_host_then_its_routes_begin_stop_and_end_it(tooled: RunningHost) -> None:
+    def state() -> ToolServerInfo:
+        return next(one for one in ask(tooled, lambda client: client.tool_servers()) if one.config.name == "notes")
+
+    with oauth_server() as server:
+        ask(tooled, lambda client: client.add_tool_server(ToolServerConfig("notes", "http", url=server.url)))
+        tooled.until(lambda: state().needs_sign_in)
+        url = ask(tooled, lambda client: client.begin_tool_sign_in("notes"))
+        assert (state().state, state().sign_in_url) == ("signing_in", url)
+        ask(tooled, lambda client: client.cancel_tool_sign_in("notes"))
+        assert state().problem == "The sign-in was stopped."
+        assert httpx.get(
+            ask(tooled, lambda client: client.begin_tool_sign_in("notes")), follow_redirects=True
+        ).is_success
+        tooled.until(lambda: state().state == "ready")
+        (who,) = ask(tooled, lambda client: events_of(client, "who", server="notes"))
+        assert isinstance(who, ToolReturned)
+        assert who.result.parts[0] == ResultText("Deskside with notes")
+        assert ask(tooled, lambda client: client.sign_out_of_tool_server("notes")).config.signed_in is False
+        ask(tooled, lambda client: client.remove_tool_server("notes"))
+    with pytest.raises(ToolNotFound):
+        ask(tooled, lambda client: client.begin_tool_sign_in("notes"))
+    with pytest.raises(BadRequest, match="takes no sign-in"):
+        ask(tooled, lambda client: client.begin_tool_sign_in("every"))

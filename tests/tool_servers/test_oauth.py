@@ -194,7 +194,7 @@ def test_when_nobody_comes_or_it_is_stopped_then_it_says_so_and_the_page_is_gone
             await until(side, "failed")
             url = await side.servers.sign_in("notes")
             info = await until(side, "failed")
-            assert info.problem == "Nobody signed in within 1 minutes."
+            assert info.problem == "Nobody signed in within 500 ms."
             with pytest.raises(httpx.ConnectError):
                 await browse(url)
         async with make_side() as side:

@@ -345,8 +345,10 @@ def test_when_a_server_speaks_http_then_its_tools_work_and_its_fall_is_noticed(m
         async with make_side() as side:
             with http_server("--http", "--token", "open") as address:
                 config = ToolServerConfig("web", "http", url=f"{address}/mcp/")
-                with pytest.raises(ToolServerFault, match="refused"):
+                with pytest.raises(ToolServerFault, match="who you are"):
                     await side.servers.test(config)
+                with pytest.raises(ToolServerFault, match="refused"):
+                    await side.servers.test(msgspec.structs.replace(config, headers={"Authorization": "Bearer no"}))
                 await side.servers.add(
                     ToolServerConfig("web", "http", url=f"{address}/mcp/", headers={"Authorization": "Bearer open"})
                 )

@@ -29,6 +29,14 @@ class ServerRow(QFrame):
     remove_wanted = Signal()
     restart_wanted = Signal()
     log_wanted = Signal()
+    sign_in_wanted = Signal()
+    sign_in_stopped = Signal()
+    sign_out_wanted = Signal()
+    page_wanted = Signal()
+    """The page of the sign-in once more."""
+
+    address_wanted = Signal()
+    """The address of that page, to copy."""
 
     def __init__(self, appearance: Appearance, server: ToolServerInfo, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -52,6 +60,12 @@ class ServerRow(QFrame):
         row.addWidget(self._state, 0, Qt.AlignmentFlag.AlignVCenter)
         self._line = ElidedLabel("", "small")
         row.addWidget(self._line, 1)
+        self.sign_in = push_button(tr("Sign in"), self.sign_in_wanted.emit, kind="primary")
+        self.sign_in.setAccessibleName(tr("Sign in to {name}").format(name=name))
+        row.addWidget(self.sign_in)
+        self.stop = push_button(tr("Stop waiting"), self.sign_in_stopped.emit)
+        self.stop.setAccessibleName(tr("Stop the sign-in to {name}").format(name=name))
+        row.addWidget(self.stop)
         for icon, text, signal in (
             ("edit", tr("Change {name}"), self.edit_wanted),
             ("trash", tr("Remove {name}"), self.remove_wanted),
@@ -63,6 +77,12 @@ class ServerRow(QFrame):
         self.switch.clicked.connect(self.enabled_wanted)
         row.addWidget(self.switch)
         column.addLayout(row)
+        self._fill_inside()
+        column.addWidget(self.inside)
+        self.inside.hide()
+        self.show_server(server)
+
+    def _fill_inside(self) -> None:
         inner = QVBoxLayout(self.inside)
         inner.setContentsMargins(Size.CONTROL_H + Space.XS, 0, 0, Space.XS)
         inner.setSpacing(Space.XS)
@@ -75,15 +95,18 @@ class ServerRow(QFrame):
         inner.addLayout(self._tools)
         buttons = QHBoxLayout()
         buttons.setSpacing(Space.XS)
+        self.page = push_button(tr("Open the page again"), self.page_wanted.emit)
+        buttons.addWidget(self.page)
+        self.address = push_button(tr("Copy its address"), self.address_wanted.emit)
+        buttons.addWidget(self.address)
         self.restart = push_button(tr("Start again"), self.restart_wanted.emit)
         buttons.addWidget(self.restart)
         self.log = push_button(tr("Show log"), self.log_wanted.emit)
         buttons.addWidget(self.log)
+        self.sign_out = push_button(tr("Sign out"), self.sign_out_wanted.emit)
+        buttons.addWidget(self.sign_out)
         buttons.addStretch(1)
         inner.addLayout(buttons)
-        column.addWidget(self.inside)
-        self.inside.hide()
-        self.show_server(server)
 
     def set_open(self, opened: bool) -> None:
         """Show or hide the tools."""
@@ -101,7 +124,17 @@ class ServerRow(QFrame):
         self._line.setText(f"{usable} · {where}" if server.state == "ready" else server.problem or where)
         self.setAccessibleName(f"{config.name}, {words}, {self._line.text()}")
         self.switch.setChecked(config.enabled)
-        problem = " ".join(part for part in (server.problem, server.hint) if part)
+        waits = server.state == "signing_in"
+        self.sign_in.setVisible(server.needs_sign_in and not waits)
+        self.stop.setVisible(waits)
+        for button in (self.page, self.address):
+            button.setVisible(waits and bool(server.sign_in_url))
+        self.restart.setVisible(not waits)
+        self.sign_out.setVisible(config.signed_in and not waits)
+        hint = tr("Press Sign in: your browser opens, and comes back by itself.")
+        problem = " ".join(part for part in (server.problem, hint if server.needs_sign_in else server.hint) if part)
+        if waits:
+            problem = tr("Finish the sign-in in your browser. It comes back by itself.")
         self._problem.setText(breakable(problem))
         self._problem.setVisible(bool(problem) and server.state != "ready")
         self._about.setText(breakable(self._facts(server)))
@@ -120,6 +153,8 @@ class ServerRow(QFrame):
             parts.append(" ".join((config.command, *config.args)))
         else:
             parts.append(config.url)
+        if config.signed_in:
+            parts.append(tr("you are signed in"))
         if server.secrets:
             kept = {"keyring": tr("secrets in the system's keyring"), "file": tr("secrets in a private file")}
             parts.append(kept[server.secrets])

@@ -1,7 +1,8 @@
 """The section of Settings about tools: the servers, and what may run without a question."""
 
 import msgspec
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout
 
 from app.context import AppContext
@@ -36,6 +37,9 @@ class ServersCard(Card):
         self._servers = ToolsLink(context.link, self)
         self._appearance = appearance
         self.rows: dict[str, ServerRow] = {}
+        self._signing_in: dict[str, bool] = {}
+        """Sign-ins begun here, and whether the host was seen waiting for the browser."""
+
         self.column.addWidget(
             label(
                 tr(
@@ -77,6 +81,7 @@ class ServersCard(Card):
                 self._list.addWidget(row)
         for server in servers:
             self.rows[server.config.name].show_server(server)
+            self._look_at_sign_in(server)
         self._empty.setVisible(not servers)
         for button in (self.add, self.paste):
             button.setEnabled(self._link.is_connected)
@@ -88,6 +93,11 @@ class ServersCard(Card):
         row.edit_wanted.connect(lambda: self._edit(name))
         row.remove_wanted.connect(lambda: self._removals.remove(name))
         row.restart_wanted.connect(lambda: self._restart(name))
+        row.sign_in_wanted.connect(lambda: self._sign_in(name))
+        row.sign_in_stopped.connect(lambda: self._servers.cancel_sign_in(name, failed=self._failed))
+        row.sign_out_wanted.connect(lambda: self._servers.sign_out(name, failed=self._failed))
+        row.page_wanted.connect(lambda: self._open_page(self._address(name)))
+        row.address_wanted.connect(lambda: QGuiApplication.clipboard().setText(self._address(name)))
         row.log_wanted.connect(lambda: self._servers.log(name, lambda log: self._show_log(name, log)))
         return row
 
@@ -108,6 +118,39 @@ class ServersCard(Card):
     def _restart(self, name: str) -> None:
         self.message.hide()
         self._servers.start(name, anew=True, failed=self._failed)
+
+    def _sign_in(self, name: str) -> None:
+        self.message.hide()
+        self._signing_in[name] = False
+        self._servers.sign_in(name, lambda begun: self._open_page(begun.url), failed=self._failed)
+
+    def _address(self, name: str) -> str:
+        return next((server.sign_in_url for server in self._book.servers if server.config.name == name), "")
+
+    def _open_page(self, address: str) -> None:
+        """Open the page of a sign-in in the person's browser."""
+        url = QUrl(address)
+        if url.scheme() in {"http", "https"} and QDesktopServices.openUrl(url):
+            return
+        self.message.say(
+            "warning",
+            tr("No browser could be opened. Open the address of the sign-in yourself."),
+            tr("Copy the address"),
+            lambda: QGuiApplication.clipboard().setText(address),
+        )
+
+    def _look_at_sign_in(self, server: ToolServerInfo) -> None:
+        """Come back to the front when a sign-in that was begun here has led somewhere."""
+        name = server.config.name
+        if name not in self._signing_in:
+            return
+        if server.state == "signing_in":
+            self._signing_in[name] = True
+        elif self._signing_in[name] and server.state in {"ready", "failed"}:
+            del self._signing_in[name]
+            if server.state == "ready":
+                self.message.say("note", tr("You are signed in to {name}.").format(name=name))
+            self.window().activateWindow()
 
     def _failed(self, failure: Failure) -> None:
         self.message.say_failure(failure)

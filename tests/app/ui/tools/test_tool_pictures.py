@@ -46,8 +46,8 @@ def shown(live_window: MainWindow, context: AppContext, fake_host: FakeHost, qtb
         )
         context.tools.set_default(ToolSetup(servers=("files",)))
         fake_host.replies.append(Reply(calls(READ)))
-        parts = (ResultText("Look:"), *(ResultMedia(MediaPart("image", one, "image/png")) for one in pictures))
-        fake_host.tools.scripts.append(Script((ToolReturned(ToolResult(parts)),)))
+        media = [ResultMedia(MediaPart("image", one, "image/png")) for one in pictures]
+        fake_host.tools.scripts.append(Script((ToolReturned(ToolResult((ResultText("Look:"), *media))),)))
         live_window.chat.send("do it")
         qtbot.waitUntil(lambda: len(session.messages()) == 3, timeout=WAIT_MS)
         session.tools.allow(session.messages()[2].id, "once")
@@ -76,7 +76,9 @@ def test_when_a_tool_returns_pictures_then_they_lie_in_its_card_and_the_model_se
         assert parts.tool.geometry().contains(tile.geometry())
         assert not any(rect.intersects(tile.geometry()) for rect in rects)
         rects.append(tile.geometry())
-        assert tile.parentWidget().childAt(tile.geometry().center()) is tile, "the card does not lie over it"
+        under = tile.parentWidget()
+        assert under is not None
+        assert under.childAt(tile.geometry().center()) is tile, "the card does not lie over it"
         tile.click()
     assert [sha256 for _, sha256 in opened] == [tile.attachment.sha256 for tile in parts.files]
 
