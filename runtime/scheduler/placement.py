@@ -26,11 +26,6 @@ MIN_SAVED_TOKENS = 32
 HOST_GAIN_TOKENS = 32
 """A saved state must be better than what the sequences hold by this many tokens to be worth restoring."""
 
-IDLE_TOKENS = 1024
-"""What idle sequences may hold together, the last one aside, where each cell in use costs every row (attention that
-is not flash attention runs over all of them): the others wait in host memory, from where they come back in
-milliseconds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -59,7 +54,10 @@ class Placement:
         *,
         reads_all_cells: bool = False,
     ) -> None:
-        """`reads_all_cells`: see `runtime.scheduler.limits.Limits`."""
+        """With `reads_all_cells` (`runtime.scheduler.limits.Limits`) nothing idle stays in the cells while others run.
+
+        Each cell in use costs every row then; from host memory a conversation comes back in milliseconds.
+        """
         self.memory = memory
         self.tree = PrefixTree()
         self.host = HostCache(host_cache_bytes, self._on_crowded_out)
@@ -101,6 +99,14 @@ class Placement:
         """
         if self.memory.kind == "points":
             return self._place_at_point(tokens, limit, fetched)
+        if not self._moves_idle:
+            return self._place(tokens, limit, layout, fetched)
+        self._move_idle(self._match(tokens, limit, layout).holders)  # before it takes cells: it gets theirs
+        placed = self._place(tokens, limit, layout, fetched)
+        self._move_idle(frozenset())
+        return placed
+
+    def _place(self, tokens: Tokens, limit: int, layout: Layout, fetched: SavedState | None) -> Placed:
         match = self._match(tokens, limit, layout)
         found = self._find(tokens, limit, fetched)
         if found is not None and layout.floor(found[1]) >= match.length + HOST_GAIN_TOKENS:
@@ -271,12 +277,19 @@ class Placement:
             self.drop(seq_id)
             return
         self._idle[seq_id] = None
-        if self._moves_idle:
-            n_tokens = sum(map(self.tree.length, self._idle))
-            while n_tokens > IDLE_TOKENS and len(self._idle) > 1:
-                oldest = next(iter(self._idle))
-                n_tokens -= self.tree.length(oldest)
-                self.evict(oldest)
+        if self._moves_idle and len(self._empty) + len(self._idle) < self._n_seq_max:
+            self._move_idle(frozenset())
+
+    def _move_idle(self, but: frozenset[int]) -> None:
+        """Idle sequences go to host memory while others run; one that is too large for it keeps its cells."""
+        for seq_id in [one for one in self._idle if one not in but]:
+            held = tuple(self.tree.tokens(seq_id))
+            if len(held) >= MIN_SAVED_TOKENS and not self.host.holds(held):
+                state = self.memory.save(seq_id, self.host.max_bytes)
+                if state is None:
+                    continue
+                self.host.put(held, state, replace_prefixes=True)
+            self.drop(seq_id)
 
     def drop(self, seq_id: int) -> None:
         """Forget what a sequence holds (removing a whole sequence never fails, llama.h)."""

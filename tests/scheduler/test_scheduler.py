@@ -2,7 +2,6 @@ import pytest
 
 from runtime.options import SamplingOptions
 from runtime.scheduler.limits import RESERVE_TOKENS
-from runtime.scheduler.placement import IDLE_TOKENS
 from runtime.scheduler.types import Done, PromptRead, Text, Waiting
 from tests.fakes.fake_backend import FakeMemory
 from tests.fakes.scheduler_rig import EOG, Rig, alone, next_token
@@ -516,58 +515,6 @@ def test_when_text_and_counts_are_added_up_then_they_are_those_of_the_end() -> N
     rig.run()
     assert sum(rig.counted.values()) == rig.done("a").usage.completion_tokens
     assert all(output.n_tokens == 1 for output in rig.outputs if isinstance(output, Text))
-
-
-def test_when_the_place_of_cells_shows_then_a_seeded_request_alone_begins_at_the_first_cell() -> None:
-    rig = Rig(host_cache_bytes=100_000, reads_all_cells=True)
-    rig.submit("idle", SYSTEM, max_tokens=4)
-    rig.run()
-    assert rig.scheduler.placement.n_idle == 1
-    rig.submit("seeded", prompt_without_eog(5), max_tokens=4, sampling=SamplingOptions(seed=1))
-    rig.step()
-    assert rig.scheduler.placement.n_idle == 0
-    rig.run()
-    # What the idle conversation held came back from host memory.
-    rig.submit("goes on", (*SYSTEM, 50), max_tokens=1)
-    rig.run()
-    assert rig.done("goes on").usage.cached_tokens >= len(SYSTEM)
-
-
-def test_when_others_run_then_a_seeded_request_leaves_what_is_idle_alone() -> None:
-    rig = Rig(host_cache_bytes=100_000, reads_all_cells=True)
-    rig.submit("idle", SYSTEM, max_tokens=4)
-    rig.run()
-    rig.submit("runs", prompt_without_eog(6), max_tokens=30)
-    rig.step()
-    rig.submit("seeded", prompt_without_eog(5), max_tokens=4, sampling=SamplingOptions(seed=1))
-    rig.step()
-    assert rig.scheduler.placement.n_idle == 1
-
-
-def test_when_each_cell_costs_then_what_many_idle_conversations_hold_waits_in_host_memory() -> None:
-    wide = {"n_ctx": 600, "n_cells": 6_000, "n_seq_max": 16, "host_cache_bytes": 1_000_000}
-    prompts = [tuple(1 + (index * step) % 90 for index in range(300)) for step in range(7, 17)]
-    held: dict[bool, int] = {}
-    for costs in (True, False):
-        rig = Rig(**wide, reads_all_cells=costs)  # type: ignore[arg-type]
-        for index, prompt in enumerate(prompts):
-            rig.submit(f"r{index}", prompt, max_tokens=1)
-            rig.run()
-        held[costs] = rig.scheduler.kv_used
-        for index, prompt in enumerate(prompts):  # none is lost
-            rig.submit(f"again{index}", prompt, max_tokens=1)
-            rig.run()
-            assert rig.done(f"again{index}").usage.cached_tokens >= len(prompt) - 1
-    assert held[True] <= IDLE_TOKENS + len(prompts[0])
-    assert held[False] > 2 * held[True]
-
-
-def test_when_one_long_conversation_is_idle_then_it_stays_in_its_cells() -> None:
-    rig = Rig(n_ctx=3_000, n_cells=6_000, host_cache_bytes=1_000_000, reads_all_cells=True)
-    rig.submit("long", prompt_of(IDLE_TOKENS + 500), max_tokens=1)
-    rig.run()
-    assert rig.scheduler.kv_used > IDLE_TOKENS
-    assert not len(rig.scheduler.placement.host)
 
 
 def test_when_a_saved_conversation_shares_only_its_beginning_then_it_is_not_given_up() -> None:

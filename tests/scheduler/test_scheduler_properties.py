@@ -25,6 +25,7 @@ Guesses = st.tuples(
 @given(
     kind=Kinds,
     refuses=st.booleans(),
+    reads_all_cells=st.booleans(),
     requests=st.lists(
         st.tuples(Prompts, st.integers(0, 14), st.integers(1, 3), st.integers(0, 3), st.booleans()),
         min_size=1,
@@ -39,6 +40,7 @@ Guesses = st.tuples(
 def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     kind: Literal["shared", "sequence", "points"],
     refuses: bool,
+    reads_all_cells: bool,
     requests: list[tuple[tuple[int, ...], int, int, int, bool]],
     cancels: dict[int, int],
     n_parallel: int,
@@ -57,6 +59,7 @@ def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
         n_batch=16,
         n_ubatch=4,
         host_cache_bytes=host_cache_bytes,
+        reads_all_cells=reads_all_cells,
     )
     rig.backend.codes = list(codes)
     due = {f"r{index}": cancels[index] for index in range(len(requests)) if index in cancels}
