@@ -67,6 +67,8 @@ class Placement:
         self._n_seq_max = n_seq_max
         # Where nothing can be kept outside, an idle sequence is worth its cost.
         self._moves_idle = reads_all_cells and host_cache_bytes > 0 and memory.kind != "points"
+        # Who ran beside others may stand in cells far behind, and its rows would pay for all cells before them.
+        self._was_crowded = False
 
     @property
     def n_idle(self) -> int:
@@ -102,8 +104,10 @@ class Placement:
         if not self._moves_idle:
             return self._place(tokens, limit, layout, fetched)
         self._move_idle(self._match(tokens, limit, layout).holders)  # before it takes cells: it gets theirs
+        was_empty = len(self._empty) == self._n_seq_max
         placed = self._place(tokens, limit, layout, fetched)
         self._move_idle(frozenset())
+        self._was_crowded = len(self._empty) < self._n_seq_max - 1 or (self._was_crowded and not was_empty)
         return placed
 
     def _place(self, tokens: Tokens, limit: int, layout: Layout, fetched: SavedState | None) -> Placed:
@@ -202,6 +206,7 @@ class Placement:
         seq_id = self._take(keep=source)
         self.memory.copy(source, seq_id, 0, -1)
         self.tree.extend(seq_id, held)
+        self._was_crowded = True
         return seq_id
 
     def _take(self, keep: int = -1) -> int:
@@ -277,7 +282,7 @@ class Placement:
             self.drop(seq_id)
             return
         self._idle[seq_id] = None
-        if self._moves_idle and len(self._empty) + len(self._idle) < self._n_seq_max:
+        if self._moves_idle and self._was_crowded:
             self._move_idle(frozenset())
 
     def _move_idle(self, but: frozenset[int]) -> None:

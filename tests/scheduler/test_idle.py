@@ -89,3 +89,25 @@ def test_when_a_prompt_begins_like_an_idle_conversation_then_it_takes_the_beginn
     rig.submit("first again", first, max_tokens=1)
     rig.run()
     assert rig.done("first again").usage.cached_tokens >= len(first) - 1
+
+
+def test_when_two_ran_side_by_side_then_the_last_one_leaves_its_cells_far_behind_too() -> None:
+    rig = Rig(host_cache_bytes=100_000, reads_all_cells=True)
+    rig.submit("ends first", SYSTEM, max_tokens=2)
+    rig.submit("ends last", prompt_without_eog(9, length=40), max_tokens=9)
+    rig.run()
+    assert rig.scheduler.kv_used == 0
+    rig.submit("alone again", (*SYSTEM, 50), max_tokens=1)
+    rig.run()
+    assert rig.done("alone again").usage.cached_tokens >= len(SYSTEM)
+    assert rig.scheduler.placement.n_idle == 1
+
+
+def test_when_one_request_makes_several_choices_then_none_of_them_keeps_cells_that_are_far_behind() -> None:
+    rig = Rig(host_cache_bytes=100_000, reads_all_cells=True)
+    rig.submit("several", SYSTEM, max_tokens=6, n=3)
+    rig.run()
+    assert rig.scheduler.kv_used == 0
+    rig.submit("next turn", (*SYSTEM, 50), max_tokens=1)
+    rig.run()
+    assert rig.done("next turn").usage.cached_tokens >= len(SYSTEM)

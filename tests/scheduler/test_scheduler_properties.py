@@ -24,8 +24,7 @@ Guesses = st.tuples(
 @settings(max_examples=150, deadline=None)
 @given(
     kind=Kinds,
-    refuses=st.booleans(),
-    reads_all_cells=st.booleans(),
+    refuses_and_reads_all_cells=st.tuples(st.booleans(), st.booleans()),
     requests=st.lists(
         st.tuples(Prompts, st.integers(0, 14), st.integers(1, 3), st.integers(0, 3), st.booleans()),
         min_size=1,
@@ -39,8 +38,7 @@ Guesses = st.tuples(
 )
 def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     kind: Literal["shared", "sequence", "points"],
-    refuses: bool,
-    reads_all_cells: bool,
+    refuses_and_reads_all_cells: tuple[bool, bool],
     requests: list[tuple[tuple[int, ...], int, int, int, bool]],
     cancels: dict[int, int],
     n_parallel: int,
@@ -49,6 +47,7 @@ def test_when_anything_comes_in_any_order_then_each_request_ends_once_and_right(
     codes_and_guesses: tuple[list[int], list[tuple[int, tuple[int, ...]]]],
 ) -> None:
     codes, script = codes_and_guesses
+    refuses, reads_all_cells = refuses_and_reads_all_cells
     rig = Rig(
         kind=FakeMemory(kind=kind, refuses_cuts=refuses, n_rollback=4),
         drafter=ScriptedDrafter(script) if script else None,
