@@ -328,8 +328,9 @@ class HostLink(QObject):
         self.send("PUT", path, limits, msgspec.json.Decoder(ApiKeyInfo).decode, tell, failed)
 
     def delete_key(self, name: str, *, failed: Failed | None = None) -> None:
-        """Delete an API key."""
-        self.send("DELETE", f"/admin/keys/{quote(name, safe='')}", None, _nothing, None, failed)
+        """Delete an API key; `api_changed` follows."""
+        path = f"/admin/keys/{quote(name, safe='')}"
+        self.send("DELETE", path, None, msgspec.json.Decoder(ApiState).decode, None, failed)
 
     def list_requests(self, done: Callable[[tuple[RequestInfo, ...]], None], *, failed: Failed | None = None) -> None:
         """The running requests of all clients and the last finished ones, newest last."""

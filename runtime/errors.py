@@ -48,6 +48,11 @@ import msgspec
 
 FieldValue = str | int | float | bool
 
+ENGINE_QUOTE = " llama.cpp says: "
+"""What follows it in a message is a line of llama.cpp's log; a person reads it, other programs do not get it."""
+
+WORKER_LOG = "What it printed last is in logs/worker.log of Deskside's data folder, on the machine it runs on."
+
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as a value: what crosses a process border.

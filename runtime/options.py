@@ -5,8 +5,9 @@ An option whose value is `None` is automatic: it is stored as automatic, and the
 told beside it (`runtime.messages.ipc.ModelFacts.resolved`).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, inspect
@@ -379,6 +380,21 @@ class ApiOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     fetch_pictures: Annotated[
         bool, _meta("Fetch pictures", "Requests may name pictures by a public web address, which is then fetched.")
     ] = False
+
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def with_named(kept: StructT, given: StructT, names: Collection[str]) -> StructT:
+    """`kept`, with the fields of these names as they are in `given`.
+
+    Raises:
+        ValueError: no field has one of the names.
+    """
+    unknown = sorted(set(names) - set(kept.__struct_fields__))
+    if unknown:
+        raise ValueError(f"there is no option named {unknown[0]!r}")
+    return msgspec.structs.replace(kept, **{name: getattr(given, name) for name in names})
 
 
 def declared_options(kind: type[msgspec.Struct]) -> tuple[OptionInfo, ...]:

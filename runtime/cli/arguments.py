@@ -14,11 +14,15 @@ from runtime import __version__
 from runtime.cli import key_arguments, model_arguments, tool_arguments
 from runtime.cli.exit_codes import DESCRIPTION as EXIT_CODES
 from runtime.cli.values import (
+    NONE,
+    Automatic,
     adapter,
     api_key,
+    auto_or_float,
     auto_or_int,
     escaped,
     file_or_name,
+    file_path,
     given_text,
     option_choices,
     option_help,
@@ -47,10 +51,14 @@ _LOAD_WORDS: Mapping[str, str] = {
 }
 _LOAD_FILES: Mapping[str, str] = {"--draft-model": "draft_model", "--projector": "projector"}
 _FILE_HELP: Mapping[str, str] = {
-    "draft_model": "a small model of the same family that guesses ahead",
+    "draft_model": "a small model of the same family that guesses ahead; 'none' is none",
     "projector": "the part that reads pictures or sound (mmproj), not the one beside the model; 'none' leaves it out",
 }
 _LOAD_NUMBERS: Mapping[str, str] = {"--rope-freq-base": "rope_freq_base", "--rope-freq-scale": "rope_freq_scale"}
+_API_WORDS: Mapping[str, str] = {"--tls": "tls", "--request-log": "request_log"}
+_API_FILES: Mapping[str, str] = {"--certificate": "certificate_file", "--key-file": "key_file"}
+_API_LISTS: Mapping[str, str] = {"--allow-origin": "allowed_origins", "--allow-host": "allowed_hosts"}
+_API_METAVARS: Mapping[str, str] = {"allowed_origins": "ORIGIN", "allowed_hosts": "NAME"}
 _FIT_FLAGS: Mapping[str, str] = {
     "--ctx": "n_ctx",
     "--slots": "n_parallel",
@@ -86,7 +94,11 @@ examples:
   deskside serve                                     the starter model at http://127.0.0.1:1234/v1
   deskside serve --model ~/models/some-Q4_K_M.gguf   a file
   deskside serve --host 0.0.0.0 --api-key "$KEY"     other machines too, with a key
+  deskside serve --host 0.0.0.0 --tls own            other machines, encrypted, with the keys of `deskside keys`
   deskside serve --ctx 8192 --parallel 4             four conversations of 8,192 tokens each
+
+What is said of the API holds for this run; what is not named is as on the Server page. Options of loading are
+remembered for the model, those that are not named stay as they are, and `auto` or `none` takes one back.
 
 {ENV_API_KEY} sets the key without showing it in the list of processes. Ctrl-C ends it."""
 
@@ -192,6 +204,26 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "--port", type=port_number, default=api.port, metavar="N", help=f"default {api.port}; 0 takes a free one"
     )
     parser.add_argument("--api-key", type=api_key, metavar="KEY", help="ask clients for this key")
+    group = parser.add_argument_group("serving")
+    for flag, field in _API_WORDS.items():
+        choices = option_choices(field, ApiOptions)
+        group.add_argument(flag, dest=field, choices=choices, help=option_help(field, ApiOptions))
+    for flag, field in _API_FILES.items():
+        group.add_argument(flag, dest=field, type=file_path, metavar="FILE", help=option_help(field, ApiOptions))
+    for flag, field in _API_LISTS.items():
+        group.add_argument(
+            flag,
+            dest=field,
+            action="append",
+            type=given_text,
+            metavar=_API_METAVARS[field],
+            help=f"{option_help(field, ApiOptions)} May be given several times.",
+        )
+    group.add_argument(
+        "--fetch-pictures",
+        action=argparse.BooleanOptionalAction,
+        help=option_help("fetch_pictures", ApiOptions),
+    )
     add_model_options(parser)
 
 
@@ -205,18 +237,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("loading")
     for flag, field in _LOAD_FLAGS.items():
-        auto = field == "n_gpu_layers"
-        group.add_argument(
-            flag,
-            dest=field,
-            type=auto_or_int if auto else int,
-            metavar="auto|N" if auto else "N",
-            help=option_help(field),
-        )
+        group.add_argument(flag, dest=field, type=auto_or_int, metavar="auto|N", help=option_help(field))
     for flag, field in _LOAD_WORDS.items():
         group.add_argument(flag, dest=field, choices=option_choices(field), help=option_help(field))
     for flag, field in _LOAD_NUMBERS.items():
-        group.add_argument(flag, dest=field, type=float, metavar="X", help=option_help(field))
+        group.add_argument(flag, dest=field, type=auto_or_float, metavar="auto|X", help=option_help(field))
     for flag, field in _LOAD_FILES.items():
         group.add_argument(flag, dest=field, type=file_or_name, metavar="NAME_OR_PATH", help=_FILE_HELP[field])
     group.add_argument(
@@ -225,7 +250,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=adapter,
         metavar="FILE[:SCALE]",
-        help="a LoRA adapter in GGUF form, applied as strongly as SCALE says (1); may be given several times",
+        help="a LoRA adapter in GGUF form, applied as strongly as SCALE says (1); may be given several times; "
+        "'none' is none",
     )
 
 
@@ -255,15 +281,34 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def load_options(parsed: argparse.Namespace) -> LoadOptions | None:
-    """The load options that were given; `None` when none was, which takes those remembered for the model.
+def load_options(parsed: argparse.Namespace) -> tuple[LoadOptions | None, frozenset[str]]:
+    """The load options that were given, and their names; what is not named is as remembered for the model.
 
     Raises:
         argparse.ArgumentTypeError: if one is out of its range.
     """
     flags = {**_LOAD_FLAGS, **_LOAD_WORDS, **_LOAD_FILES, **_LOAD_NUMBERS, "--lora": "lora"}
     given = _given(parsed, flags)
-    return _checked(LoadOptions, given, flags) if given else None
+    if given.get("draft_model") == NONE:
+        given["draft_model"] = ""
+    if isinstance(adapters := given.get("lora"), list):
+        given["lora"] = [one for one in adapters if one]
+    return (_checked(LoadOptions, given, flags), frozenset(given)) if given else (None, frozenset())
+
+
+def api_options(parsed: argparse.Namespace) -> tuple[ApiOptions, frozenset[str]]:
+    """What was said of the API beside its address, and the names of it.
+
+    Raises:
+        argparse.ArgumentTypeError: files for encryption that say nothing without one another.
+    """
+    flags = {**_API_WORDS, **_API_FILES, **_API_LISTS, "--fetch-pictures": "fetch_pictures"}
+    given = _given(parsed, flags)
+    if ("certificate_file" in given) != ("key_file" in given):
+        raise argparse.ArgumentTypeError("--certificate and --key-file go together")
+    if "certificate_file" in given and given.setdefault("tls", "files") != "files":
+        raise argparse.ArgumentTypeError(f"--tls {given['tls']} does not go with --certificate")
+    return _checked(ApiOptions, given, flags), frozenset(given)
 
 
 def fit_options(parsed: argparse.Namespace) -> LoadOptions:
@@ -291,7 +336,7 @@ def generate_options(parsed: argparse.Namespace) -> GenerateOptions:
 
 def _given(parsed: argparse.Namespace, flags: Mapping[str, str]) -> dict[str, object]:
     values = ((field, getattr(parsed, field)) for field in flags.values())
-    return {field: value for field, value in values if value is not None}
+    return {field: None if value is Automatic.AUTO else value for field, value in values if value is not None}
 
 
 def _checked(owner: type[StructT], given: Mapping[str, object], flags: Mapping[str, str]) -> StructT:
@@ -315,7 +360,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if hasattr(parsed, "type_k"):
             parsed.load_options = fit_options(parsed)
         elif parsed.command in {"serve", "chat"}:
-            parsed.load_options = load_options(parsed)
+            parsed.load_options, parsed.load_only = load_options(parsed)
+        if parsed.command == "serve":
+            parsed.api_options, parsed.api_only = api_options(parsed)
         if parsed.command == "serve" and os.environ.get(ENV_API_KEY):
             api_key(os.environ[ENV_API_KEY])
         if parsed.command == "chat":

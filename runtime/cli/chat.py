@@ -128,7 +128,8 @@ def _load(parsed: argparse.Namespace, data: DataFolder, link: Link, terminal: Te
 
     try:
         # What others have loaded stays loaded: the host may be serving them.
-        loaded = link.load(LoadRequest(wanted.path, parsed.load_options, replace=False), progress)
+        only = tuple(sorted(parsed.load_only))
+        loaded = link.load(LoadRequest(wanted.path, parsed.load_options, replace=False, only=only), progress)
     finally:
         bar.clear()
     return loaded.id

@@ -16,7 +16,7 @@ from runtime.cli.host_file import host_or
 from runtime.cli.terminal import Terminal, neutralise, table
 from runtime.cli.values import option_sentence
 from runtime.errors import BadRequest
-from runtime.messages.api import ApiKeyInfo, NewKey, NewKeyAnswer
+from runtime.messages.api import ApiKeyInfo, ApiState, NewKey, NewKeyAnswer
 from runtime.options import KeyLimits
 from runtime.paths import DataFolder
 from runtime.units import format_count
@@ -48,10 +48,12 @@ async def _run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal)
                 info = await keys.limit_key(parsed.name, _limits(parsed))
                 terminal.line(f"{neutralise(info.name)}: {_limits_text(info.limits)}.")
             case "remove":
-                await keys.delete_key(parsed.name)
+                state = await keys.delete_key(parsed.name)
                 terminal.line(f"Removed {neutralise(parsed.name)}.")
+                if state.options.enabled and not state.keys and state.problem:
+                    terminal.warn(state.problem)
             case _:
-                _list(await keys.keys(), terminal, as_json=parsed.json)
+                _list(await keys.api(), terminal, as_json=parsed.json)
     return exit_codes.OK
 
 
@@ -77,12 +79,14 @@ def _new_key(parsed: argparse.Namespace) -> NewKey:
         ) from None
 
 
-def _list(keys: tuple[ApiKeyInfo, ...], terminal: Terminal, *, as_json: bool) -> None:
+def _list(state: ApiState, terminal: Terminal, *, as_json: bool) -> None:
+    keys = state.keys
     if as_json:
         terminal.line(json.dumps(msgspec.to_builtins(keys), indent=2))
         return
     if not keys:
-        terminal.line("No key yet: programs on this machine need none. `deskside keys add NAME` makes one.")
+        told = state.problem or "No key yet: programs on this machine need none."
+        terminal.line(f"{told} `deskside keys add NAME` makes one.")
         return
     head, *lines = table([_HEAD, *map(_row, keys)], right=frozenset({3, 4}))
     terminal.line(head, "bold")
@@ -121,10 +125,16 @@ class _Offline:
         from runtime.host.key_book import KeyBook
         from runtime.host.settings import SettingsFile
 
-        self._book = KeyBook(SettingsFile(data.settings_file), data.key_use_file, None)
+        self._settings = SettingsFile(data.settings_file)
+        self._book = KeyBook(self._settings, data.key_use_file, None)
 
-    async def keys(self) -> tuple[ApiKeyInfo, ...]:
-        return self._book.infos()
+    async def api(self) -> ApiState:
+        from runtime.host.access import is_loopback
+        from runtime.host.key_book import without_key
+
+        options, keys = self._settings.current.api, self._book.infos()
+        is_closed = options.enabled and not keys and not is_loopback(options.host)
+        return ApiState(options, running=False, keys=keys, problem=without_key(options.host) if is_closed else "")
 
     async def add_key(self, name: str, limits: KeyLimits) -> NewKeyAnswer:
         return self._book.add(name, limits)
@@ -132,5 +142,6 @@ class _Offline:
     async def limit_key(self, name: str, limits: KeyLimits) -> ApiKeyInfo:
         return self._book.limit(name, limits)
 
-    async def delete_key(self, name: str) -> None:
+    async def delete_key(self, name: str) -> ApiState:
         self._book.delete(name)
+        return await self.api()

@@ -17,7 +17,7 @@ from runtime.errors import Failure, ModelNotFound, RuntimeFault, from_failure
 from runtime.host.access import is_loopback
 from runtime.host.config import HostConfig, HostReady
 from runtime.library.folder import Library
-from runtime.messages.api import HostEvent, InstalledModel, LoadedModel, ModelChanged, Notice
+from runtime.messages.api import ApiState, HostEvent, InstalledModel, LoadedModel, ModelChanged, Notice
 from runtime.paths import DataFolder
 from runtime.units import format_duration
 
@@ -38,9 +38,12 @@ def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int
         api_enabled=True,
         api_host=parsed.host,
         api_port=parsed.port,
+        api_options=parsed.api_options,
+        api_only=parsed.api_only,
         api_key=parsed.api_key or os.environ.get(ENV_API_KEY) or None,
         model=model.path,
         load_options=parsed.load_options,
+        load_only=parsed.load_only,
         log_to_stderr=parsed.debug,
         on_ready=screen.ready,
         on_event=screen.event,
@@ -88,6 +91,7 @@ class ServeScreen:
         self._key = key
         self._bar = ProgressBar(terminal)
         self._base = ""
+        self._api: ApiState | None = None
         self._announced = False
         self.fault: RuntimeFault | None = None
         self.code = exit_codes.OK
@@ -96,6 +100,7 @@ class ServeScreen:
         """Both listeners are settled; without the public one there is no point in going on."""
         if ready.api.running and ready.api.addresses:
             self._base = ready.api.addresses[0]
+            self._api = ready.api
             return
         host, port = self._bind
         self.code, hint = exit_codes.FAILURE, ""
@@ -156,8 +161,21 @@ class ServeScreen:
         terminal.line()
         terminal.line(curl_line(self._base, model.id, kind=self._model.kind, key=self._key))
         terminal.line()
+        self._announce_encryption()
         terminal.line("Ctrl-C stops it.", "dim")
         terminal.out.flush()
+
+    def _announce_encryption(self) -> None:
+        certificate = self._api.certificate if self._api is not None else None
+        if self._api is None or certificate is None:
+            return
+        for address in self._api.addresses:
+            if address.startswith("https:"):
+                self._terminal.line(f"Encrypted: {self._terminal.paint(f'{address}/v1', 'bold', 'cyan')}")
+        if certificate.is_own:
+            self._terminal.line(f"Programs must be told to trust {certificate.file}")
+        self._terminal.line(f"SHA-256 of the certificate: {certificate.fingerprint}", "dim")
+        self._terminal.line()
 
 
 def curl_line(base: str, model_id: str, *, kind: str = "chat", key: str = "", platform: str = sys.platform) -> str:

@@ -148,9 +148,9 @@ class HostClient(ModelsClient, ToolsClient):
         """Change what the holder of a key may take, from the next request on."""
         return await self._ask("PUT", f"/admin/keys/{quote(name, safe='')}", ApiKeyInfo, limits)
 
-    async def delete_key(self, name: str) -> None:
-        """Delete an API key."""
-        await self._tell("DELETE", f"/admin/keys/{quote(name, safe='')}")
+    async def delete_key(self, name: str) -> ApiState:
+        """Delete an API key; `problem` of the answer says if the API is off without it."""
+        return await self._ask("DELETE", f"/admin/keys/{quote(name, safe='')}", ApiState)
 
     async def shut_down(self) -> None:
         """End the host."""

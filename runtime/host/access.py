@@ -154,7 +154,7 @@ class Gate:
     """The ASGI layer. Also tidies the path, so that `//v1//models/` is `/v1/models`."""
 
     def __init__(
-        self, app: ASGIApp, policy: Callable[[], AccessPolicy], refuse: Callable[[RuntimeFault, str], ASGIApp]
+        self, app: ASGIApp, policy: Callable[[], AccessPolicy], refuse: Callable[[RuntimeFault, Scope], ASGIApp]
     ) -> None:
         self._app = app
         self._policy = policy
@@ -186,7 +186,7 @@ class Gate:
         except RuntimeFault as error:
             if isinstance(error, NotAuthorized) and _given_key(headers):
                 await asyncio.sleep(WRONG_KEY_DELAY_S)
-            await self._refuse(error, path)(scope, receive, _with_origin(send, origin))
+            await self._refuse(error, scope)(scope, receive, _with_origin(send, origin))
             return
         await self._app(scope, receive, _with_origin(send, origin))
 

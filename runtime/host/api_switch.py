@@ -7,7 +7,7 @@ use the models and read what is asked.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,11 +16,11 @@ from runtime.errors import BadRequest, HostUnreachable, RuntimeFault, WorldFault
 from runtime.host.access import AccessPolicy, is_loopback, own_addresses, own_names
 from runtime.host.api_certificate import ApiCertificate
 from runtime.host.caller import LISTENER_IN_SCOPE, Caller
-from runtime.host.key_book import KeyBook, revoked
+from runtime.host.key_book import KeyBook, revoked, without_key
 from runtime.host.listener import Listener, base_url
 from runtime.host.settings import SettingsFile
-from runtime.messages.api import ApiChanged, ApiKeyInfo, ApiState, Dialect, HostEvent, NewKeyAnswer
-from runtime.options import ApiOptions, KeyLimits
+from runtime.messages.api import ApiChanged, ApiKeyInfo, ApiState, Dialect, HostEvent, NewKeyAnswer, Notice
+from runtime.options import ApiOptions, KeyLimits, with_named
 
 log = logging.getLogger(__name__)
 DIALECTS: tuple[Dialect, ...] = ("openai", "responses", "anthropic", "ollama", "llama.cpp")
@@ -136,18 +136,24 @@ class ApiSwitch:
             self._send(ApiChanged(self.state()))
         return answer
 
-    async def delete_key(self, name: str) -> None:
-        """Delete a key, and end what runs with it.
+    async def delete_key(self, name: str) -> ApiState:
+        """Delete a key, and end what runs with it; without any key, other machines are served no more.
+
+        That is told by a notice and by `problem` of the answer.
 
         Raises:
             RuntimeFault: as `KeyBook.delete`.
         """
+        was_running = self._listener is not None
         async with self._changing:
             try:
                 self._keys.delete(name)
             finally:
                 await self._settle()
                 self._end_requests(lambda caller: caller.key == name, revoked(name))
+                if was_running and self._listener is None and self._problem:
+                    self._send(Notice("warning", f"The last API key was removed: {self._problem}"))
+            return self.state()
 
     def stop_accepting(self) -> None:
         """Refuse new connections; the host is ending."""
@@ -172,10 +178,7 @@ class ApiSwitch:
         wanted = (options.host, options.port, options.tls != "off") if options.enabled else None
         self._problem = ""
         if wanted is not None and not keys and not is_loopback(options.host):
-            self._problem = (
-                f"{options.host} can be reached from other machines, and there is no API key. "
-                "Make a key first, or use 127.0.0.1."
-            )
+            self._problem = without_key(options.host)
             wanted = None
         tls: ssl.SSLContext | None = None
         if wanted is not None:
@@ -286,16 +289,25 @@ def _check(options: ApiOptions) -> None:
             )
 
 
-def with_overrides(options: ApiOptions, *, enabled: bool | None, host: str | None, port: int | None) -> ApiOptions:
-    """The saved options with what one run says instead.
+def with_overrides(
+    options: ApiOptions,
+    given: ApiOptions,
+    only: Collection[str],
+    *,
+    enabled: bool | None,
+    host: str | None,
+    port: int | None,
+) -> ApiOptions:
+    """The saved options with what one run says instead; of `given`, the options named by `only`.
 
     Raises:
-        BadRequest: a port out of range.
+        BadRequest: a port out of range, an origin or a host that cannot be meant.
     """
     changes = {
         name: value for name, value in (("enabled", enabled), ("host", host), ("port", port)) if value is not None
     }
-    raw = {**msgspec.to_builtins(options), **changes}
+    _check(given)
+    raw = {**msgspec.to_builtins(with_named(options, given, only)), **changes}
     try:
         return msgspec.convert(raw, ApiOptions)
     except msgspec.ValidationError as error:

@@ -409,6 +409,10 @@ class Desk:
             f" ({row.problem})" if row.problem else "",
         )
 
+    async def check(self, name: str) -> None:
+        """Raise at once what a request to a model of this name would raise, as `Supervisor.check`."""
+        await self._supervisor.check(self._meant_by(name))
+
     @contextlib.asynccontextmanager
     async def lease(self, ticket: Ticket) -> AsyncIterator[Lease]:
         """The ticket's model, loaded where needed; unless the ticket is a passing one.

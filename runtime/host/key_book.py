@@ -229,6 +229,14 @@ def revoked(name: str) -> NotAuthorized:
     return NotAuthorized(f"The API key {name!r} was deleted.", hint="Use another key.")
 
 
+def without_key(host: str) -> str:
+    """Why an address that other machines reach is not served without a key, and what to do."""
+    return (
+        f"The API is off, for programs on this machine too, since {host} can be reached from other machines and there "
+        "is no API key. Make a key, or serve this machine alone at 127.0.0.1."
+    )
+
+
 def _read(path: Path) -> dict[str, KeyUse]:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:

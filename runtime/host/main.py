@@ -91,7 +91,12 @@ class Host:
         self._switch = ApiSwitch(
             self._settings,
             options=with_overrides(
-                self._settings.current.api, enabled=config.api_enabled, host=config.api_host, port=config.api_port
+                self._settings.current.api,
+                config.api_options,
+                config.api_only,
+                enabled=config.api_enabled,
+                host=config.api_host,
+                port=config.api_port,
             ),
             keys=self._keys,
             certificate=ApiCertificate(config.data.tls),
@@ -171,7 +176,7 @@ class Host:
                 self._config.on_ready(HostReady(address, version(), self._switch.state()))
             first = self._config.model or (self._settings.current.last_model if self._config.load_last else "")
             if first:
-                await self._models.load_first(first, self._config.load_options)
+                await self._models.load_first(first, self._config.load_options, self._config.load_only)
             await self._ending.wait()
         finally:
             await self._close()

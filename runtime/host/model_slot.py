@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.errors import BugFault, Busy, Failure, ModelLoadFailed, RuntimeFault, from_failure, to_failure
+from runtime.errors import WORKER_LOG, BugFault, Busy, Failure, ModelLoadFailed, RuntimeFault, from_failure, to_failure
 from runtime.host.admission import Admission
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import LoadMessage, WorkerLink
@@ -323,6 +323,7 @@ class ModelSlot:
             self.draft_path,
             plan.draft if plan is not None else None,
             self.options.projector_beside(self.model.projector),
+            self.model.id,
         )
 
     async def _recover(self, death: Failure) -> bool:
@@ -335,7 +336,7 @@ class ModelSlot:
                 msgspec.structs.replace(
                     death,
                     message=f"{death.message} It ended {recent} times in {minutes:.0f} minutes and is left stopped.",
-                    hint="Load it again with fewer GPU layers or a shorter context; the log file has the details.",
+                    hint=f"Load it again with fewer GPU layers or a shorter context. {WORKER_LOG}",
                 )
             )
             self._on_notice(Notice("error", self.failure.message if self.failure else death.message))

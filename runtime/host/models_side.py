@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from starlette.routing import Route
 
@@ -150,10 +150,10 @@ class ModelsSide:
         self.nodes.start()
         self.hub_service.start()
 
-    async def load_first(self, name: str, options: LoadOptions | None) -> None:
-        """Load a model at the start; why it cannot be is a notice."""
+    async def load_first(self, name: str, options: LoadOptions | None, only: Collection[str] = ()) -> None:
+        """Load a model at the start, as `Supervisor.load`; why it cannot be is a notice."""
         try:
-            await self.supervisor.load(name, options, replace=True)
+            await self.supervisor.load(name, options, replace=True, only=only)
         except RuntimeFault as error:
             self._hub.send(Notice("error", f"{error.message} {error.hint}".strip()))
 

@@ -171,7 +171,7 @@ def check_loadable(plan: MemoryPlan, model: InstalledModel) -> None:
     """
     if plan.verdict == "too_large":
         raise NotEnoughMemory(
-            plan.problem or f"{model.name} cannot be loaded now. {plan.sentence}.",
+            plan.problem or f"{model.id} cannot be loaded now. {plan.sentence}.",
             hint="Choose a smaller quantization, a shorter context or a smaller cache type, or close other programs.",
             path=model.path,
             needed_bytes=plan.needed_bytes,
@@ -179,7 +179,7 @@ def check_loadable(plan: MemoryPlan, model: InstalledModel) -> None:
         )
     if plan.verdict == "unsupported":
         raise ModelLoadFailed(
-            plan.problem or f"{model.name} is of a kind the built-in engine does not know.",
+            plan.problem or f"{model.id} is of a kind the built-in engine does not know.",
             hint="A newer Deskside may know it.",
             path=model.path,
         )

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,7 +30,7 @@ from runtime.host.room import Holding, LoadPlanner, find_room, holding_of
 from runtime.host.worker_gate import WorkerGate
 from runtime.host.worker_link import WorkerLink
 from runtime.messages.api import HostEvent, InstalledModel, LoadedModel, ModelChanged, ModelGone
-from runtime.options import LoadOptions, ModelsOptions
+from runtime.options import LoadOptions, ModelsOptions, with_named
 
 log = logging.getLogger(__name__)
 
@@ -183,18 +183,27 @@ class Supervisor:
 
     # --- loading ------------------------------------------------------------------------------------------
 
-    async def load(self, name: str, options: LoadOptions | None, *, replace: bool) -> ModelSlot:
+    async def load(
+        self, name: str, options: LoadOptions | None, *, replace: bool, only: Collection[str] = ()
+    ) -> ModelSlot:
         """Start to load by id or path; with `replace`, the other models end at once, whatever they do.
 
-        Loading a model that is loaded with the same options changes nothing.
+        Loading a model that is loaded with the same options changes nothing. With `only`, the options of these names
+        alone are meant; the others are as they are remembered.
 
         Raises:
             ModelNotFound: nothing of that name is on disk.
+            BadRequest: `only` names no option.
             HostUnreachable: the host is ending.
         """
         if self._is_closed:
             raise HostUnreachable("Deskside is ending.", hint="Start it again.", address="")
         model = await asyncio.to_thread(self._catalogue.resolve, name)
+        if options is not None and only:
+            try:
+                options = with_named(self._options_for(model.id), options, only)
+            except ValueError as error:
+                raise BadRequest(f"`only` is wrong: {error}.", param="only") from None
         wanted = options if options is not None else self._options_for(model.id)
         others = [slot for slot in self._slots.values() if slot.model.id != model.id] if replace else []
         current = self._slots.get(model.id)
@@ -257,15 +266,28 @@ class Supervisor:
         finally:
             slot.release()
 
+    async def check(self, name: str) -> None:
+        """Raise at once what `use` would raise for a name that no model has.
+
+        Raises:
+            ModelNotFound: no model has it.
+            BadRequest: it is empty, and no model is loaded.
+        """
+        if self._usable(name) is None:
+            await self._named(name)
+
+    async def _named(self, name: str) -> InstalledModel:
+        if not name:
+            raise BadRequest("No model is loaded.", hint="Name one in `model`, or load one.", param="model")
+        return await self._installed(name)
+
     async def _slot_for(self, name: str, *, by_person: bool) -> ModelSlot:
         if self._is_closed:
             raise HostUnreachable("Deskside is ending.", hint="Start it again.", address="")
         slot = self._usable(name)
         if slot is not None:
             return slot
-        if not name:
-            raise BadRequest("No model is loaded.", hint="Name one in `model`, or load one.", param="model")
-        model = await self._installed(name)
+        model = await self._named(name)
         slot = self._usable(model.id)  # again: others may have asked while the disk was read
         if slot is not None:
             return slot
@@ -388,7 +410,7 @@ class Supervisor:
             return await asyncio.to_thread(self._catalogue.resolve, name)
         except ModelNotFound as error:
             raise ModelNotFound(
-                f"The draft model {name!r} of {slot.model.name} is not installed.",
+                f"The draft model {name!r} of {slot.model.id} is not installed.",
                 hint="Choose another draft model, or none.",
                 model=name,
                 param="draft_model",

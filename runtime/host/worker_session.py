@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import Failure, WorkerDied, to_failure
+from runtime.errors import WORKER_LOG, Failure, WorkerDied, to_failure
 from runtime.host.worker_gate import Connection, WorkerGate
 from runtime.host.worker_link import LoadMessage, WorkerLink
 from runtime.host.worker_process import Outcome, WorkerProcess, start_process
@@ -172,9 +172,9 @@ class WorkerSession:
         elif outcome.exit_code is not None:
             details["exit_code"] = outcome.exit_code
         hint = (
-            "The model is loaded again by itself; send the request again in a moment."
+            f"The model is loaded again by itself; send the request again in a moment. {WORKER_LOG}"
             if self.is_loaded
-            else "Try fewer GPU layers, a shorter context or a smaller model; the log file has the details."
+            else f"Try fewer GPU layers, a shorter context or a smaller model. {WORKER_LOG}"
         )
         return to_failure(WorkerDied(f"The process of {self._model_id} ended {during}. {what}", hint=hint, **details))
 

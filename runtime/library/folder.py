@@ -110,7 +110,7 @@ class Library:
         entry, model = self._find(name_or_path)
         if model.problem:
             fault = entry.fault()
-            raise fault or ModelLoadFailed(f"{model.name} cannot be loaded: {model.problem}", path=model.path)
+            raise fault or ModelLoadFailed(f"{model.id} cannot be loaded: {model.problem}", path=model.path)
         return model
 
     def files(self, name_or_path: str) -> tuple[Path, ...]:

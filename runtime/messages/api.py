@@ -16,7 +16,7 @@ GET    /admin/api               `ApiState`
 PUT    /admin/api               `ApiOptions` -> `ApiState` (starts, stops or moves the public listener)
 POST   /admin/keys              `NewKey` -> `NewKeyAnswer` (the key is shown this once)
 PUT    /admin/keys/{name}       `KeyLimits` -> `ApiKeyInfo`; they hold for the next request
-DELETE /admin/keys/{name}       204; what runs with the key is ended
+DELETE /admin/keys/{name}       `ApiState`; what runs with the key is ended, and `problem` says what ends with it
 GET    /admin/requests          list of `RequestInfo`, newest last: running ones and the last finished ones
 POST   /admin/requests/cancel   `CancelRequest` -> 204
 GET    /admin/models/options    `ModelsOptions`; PUT the same -> `ModelsOptions`
@@ -253,12 +253,14 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 class LoadRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Load a model by id or path. With `replace`, the others are unloaded first.
 
-    `options` are remembered for this model; `None` takes those remembered last, or automatic ones.
+    `options` are remembered for this model; `None` takes those remembered last, or automatic ones. With `only`, the
+    options of these names alone are meant, and the others stay as they are remembered.
     """
 
     model: str
     options: LoadOptions | None = None
     replace: bool = True
+    only: tuple[str, ...] = ()
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -35,6 +35,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     `resolved` is the plan to follow; without one the worker works it out by `runtime.fit.defaults`. `states_folder`
     is where prompts are stored across restarts; empty stores none. `draft_path` is the file of the draft model, empty
     without one, and `draft` its plan. `projector` is the path of the part that reads pictures or sound; "" is none.
+    `model_id` is what callers call the model; "" takes the name of its file.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     draft_path: str = ""
     draft: ResolvedLoad | None = None
     projector: str = ""
+    model_id: str = ""
 
 
 class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

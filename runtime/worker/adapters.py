@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from runtime.errors import ModelLoadFailed
+from runtime.errors import ENGINE_QUOTE, ModelLoadFailed
 from runtime.gguf.adapter import adapter_load, read_adapters
 from runtime.messages.load import AdapterLoad
 from runtime.messages.shared import AdapterFacts
@@ -72,7 +72,7 @@ def open_adapters(model: int, model_path: Path, wanted: Sequence[AdapterLoad], l
             handle: int | None = native.adapter_lora_init(model, os.fsencode(path))
         if not handle:
             raise ModelLoadFailed(
-                f"The adapter {path.name} could not be loaded. llama.cpp says: {log.reason() or 'nothing'}",
+                f"The adapter {path.name} could not be loaded.{ENGINE_QUOTE}{log.reason() or 'nothing'}",
                 path=str(path),
                 reason=log.reason(),
             )

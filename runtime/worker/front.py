@@ -91,8 +91,11 @@ class Front:
         engine: EnginePort,
         outbox: Outbox,
         media: "MediaPort | None" = None,
+        model_id: str = "",
     ) -> None:
+        """`model_id` is what callers call the model; "" takes the name that the file gives itself."""
         self._language = language
+        self._model_id = model_id or facts.name
         self._facts = facts
         self._engine = engine
         self._outbox = outbox
@@ -308,7 +311,7 @@ class Front:
             return []
         if self._media is None:
             raise BadRequest(
-                f"The model {self._facts.name} cannot see pictures or hear sounds.",
+                f"{self._model_id} cannot see pictures or hear sounds.",
                 hint="Load a vision model together with its projector (the file whose name begins with mmproj).",
                 param="messages",
             )
@@ -343,7 +346,7 @@ class Front:
     def _render_embed(self, live: Live, request: Embed) -> None:
         if not self._facts.can_embed:
             raise BadRequest(
-                f"The model {self._facts.name} cannot make embeddings.", hint="Load an embedding model.", param="model"
+                f"{self._model_id} cannot make embeddings.", hint="Load an embedding model.", param="model"
             )
         if not 0 < len(request.inputs) <= MAX_INPUTS:
             raise BadRequest(f"From 1 to {MAX_INPUTS:,} inputs can be embedded at once.", param="input")
@@ -352,9 +355,7 @@ class Front:
 
     def _render_rerank(self, live: Live, request: Rerank) -> None:
         if not self._facts.can_rerank:
-            raise BadRequest(
-                f"The model {self._facts.name} cannot rank documents.", hint="Load a rerank model.", param="model"
-            )
+            raise BadRequest(f"{self._model_id} cannot rank documents.", hint="Load a rerank model.", param="model")
         if not 0 < len(request.documents) <= MAX_INPUTS:
             raise BadRequest(f"From 1 to {MAX_INPUTS:,} documents can be ranked at once.", param="documents")
         inputs = self._language.pairs.tokens(request.query, request.documents)

@@ -15,6 +15,7 @@ import psutil
 from msgspec.structs import replace as struct_replace
 
 from runtime.errors import (
+    ENGINE_QUOTE,
     FileTruncated,
     ModelLoadFailed,
     NotEnoughMemory,
@@ -303,19 +304,19 @@ def load_error(path: Path, log: LlamaLog) -> RuntimeFault:
         )
     if _TRUNCATED.search(text):
         return FileTruncated(
-            f"{name} is incomplete: it ends before the data its header promises. llama.cpp says: {reason}",
+            f"{name} is incomplete: it ends before the data its header promises.{ENGINE_QUOTE}{reason}",
             hint="Download it again.",
             size_bytes=path.stat().st_size,
             **told,
         )
     if _NO_MEMORY.search(text):
         return NotEnoughMemory(
-            f"There is not enough memory to load {name}. llama.cpp says: {reason}",
+            f"There is not enough memory to load {name}.{ENGINE_QUOTE}{reason}",
             hint="Choose a shorter context or a smaller model, or close other programs.",
             free_bytes=psutil.virtual_memory().available,
             **told,
         )
-    return ModelLoadFailed(f"{name} could not be loaded. llama.cpp says: {reason or 'nothing'}", **told)
+    return ModelLoadFailed(f"{name} could not be loaded.{ENGINE_QUOTE}{reason or 'nothing'}", **told)
 
 
 def _make_context(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.errors import BadRequest, GenerationFailed
+from runtime.errors import ENGINE_QUOTE, BadRequest, GenerationFailed
 from runtime.messages.shared import MediaPart
 from runtime.scheduler.media import MAX_SPAN_ROWS, placeholders
 from runtime.worker import mtmd
@@ -183,7 +183,7 @@ class MediaReader:
                 continue
             if mtmd.encode_chunk(self._projector.context, address):
                 raise GenerationFailed(
-                    f"A picture or sound could not be encoded. llama.cpp says: {self._log.reason() or 'nothing'}"
+                    f"A picture or sound could not be encoded.{ENGINE_QUOTE}{self._log.reason() or 'nothing'}"
                 )
             shape = (mtmd.chunk_n_tokens(address), n_embd)
             made = np.ctypeslib.as_array(mtmd.output_embd(self._projector.context), shape=shape)

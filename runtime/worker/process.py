@@ -118,14 +118,16 @@ class WorkerProcess:
         if language.template_failure is not None:
             _log.warning("%s", language.template_failure.message)
         media, cache = _media(model)
-        front = Front(language, facts, engine, self._outbox, media)
+        front = Front(language, facts, engine, self._outbox, media, order.model_id or Path(order.path).stem)
         health = HealthReporter(engine.figures, self._outbox, lambda: cache.live_bytes if cache is not None else 0)
         self._engine, self._front = engine, front
         self._loaded.set()
         front.start()
         health.start()
         self._outbox.put((Ready(facts),))
-        _log.info("ready: %s, %d tokens of context, %d slots", facts.name, facts.n_ctx, facts.n_parallel)
+        _log.info(
+            "ready: %s, %d tokens of context, %d slots", order.model_id or facts.name, facts.n_ctx, facts.n_parallel
+        )
         # On the thread that loaded: each thread that ever computed keeps threads of OpenMP for itself, and once there
         # are more of them than processors, libgomp lets all of them sleep at every barrier instead of spinning
         # (libgomp's `gomp_throttled_spin_count_var`): hundreds of sleeps a token.

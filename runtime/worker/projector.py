@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.errors import ModelLoadFailed, NotEnoughMemory
+from runtime.errors import ENGINE_QUOTE, ModelLoadFailed, NotEnoughMemory
 from runtime.gguf.facts import GgufFacts, ProjectorFacts, read_facts
 from runtime.messages.load import DeviceMemory, ResolvedLoad
 from runtime.worker import cxx_map, mtmd
@@ -238,7 +238,7 @@ def _refusal(path: Path, log: LlamaLog) -> ModelLoadFailed:
     if re.search(r"failed to allocate|bad_alloc|out of memory", reason):
         return NotEnoughMemory(f"There is not enough memory for {path.name}.", reason=reason, **told)
     return ModelLoadFailed(
-        f"{path.name} could not be loaded. llama.cpp says: {reason or 'nothing'}",
+        f"{path.name} could not be loaded.{ENGINE_QUOTE}{reason or 'nothing'}",
         hint="Choose another projector, or none.",
         reason=reason,
         **told,

@@ -21,6 +21,7 @@ import msgspec
 import psutil
 
 from runtime.errors import (
+    ENGINE_QUOTE,
     BadRequest,
     DiskFull,
     FileTruncated,
@@ -327,7 +328,7 @@ def _error(order: QuantizeOrder, lines: list[str], *, dry_run: bool) -> RuntimeF
         if free < SPARE_DISK_BYTES:
             return _full(Path(order.target), 0, free)
     return ModelLoadFailed(
-        f"{name} could not be quantized. llama.cpp says: {reason or 'nothing'}", path=order.source, reason=reason
+        f"{name} could not be quantized.{ENGINE_QUOTE}{reason or 'nothing'}", path=order.source, reason=reason
     )
 
 

@@ -51,7 +51,7 @@ def load_draft(
         planned,
     )
     try:
-        check_vocabularies(model, draft)
+        check_vocabularies(model, draft, path.name)
     except BaseException:
         draft.close()
         raise

@@ -36,8 +36,8 @@ FIRST_REST, LONGEST_REST = 32, 2048
 _log = logging.getLogger(__name__)
 
 
-def check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
-    """Check that the draft model's tokens are the model's, as llama.cpp does.
+def check_vocabularies(model: LlamaModel, draft: LlamaModel, name: str) -> None:
+    """Check that the draft model's tokens are the model's, as llama.cpp does. `name` is its file's.
 
     Raises:
         ModelLoadFailed: they are not, or wrong guesses cannot be taken out of its memory.
@@ -65,7 +65,7 @@ def check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
         reason = "its memory cannot take back a wrong guess"
     if reason:
         raise ModelLoadFailed(
-            f"{draft.facts.name} cannot draft for {model.facts.name}: {reason}.",
+            f"{name} cannot draft for this model: {reason}.",
             hint="Choose a smaller model of the same family as the draft model, or none.",
             param="draft_model",
             reason=reason,

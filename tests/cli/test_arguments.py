@@ -4,7 +4,7 @@ import pytest
 
 from runtime.cli.arguments import ENV_API_KEY, build_parser, parse
 from runtime.cli.values import option_sentence
-from runtime.options import LoadOptions
+from runtime.options import ApiOptions, LoadOptions
 
 
 def refused(*words: str) -> int:
@@ -54,7 +54,60 @@ def test_when_serve_is_given_options_then_they_are_typed() -> None:
 
 def test_when_no_load_option_is_given_then_the_remembered_ones_hold() -> None:
     assert parse(["serve"]).load_options is None
-    assert parse(["serve", "--gpu-layers", "auto"]).load_options is None
+    assert parse(["serve"]).load_only == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "names"),
+    [
+        (["--ctx", "4096"], LoadOptions(n_ctx=4096), {"n_ctx"}),
+        (["--gpu-layers", "auto", "--ctx", "auto"], LoadOptions(), {"n_gpu_layers", "n_ctx"}),
+        (["--rope-freq-base", "auto"], LoadOptions(), {"rope_freq_base"}),
+        (["--draft-model", "none", "--lora", "none"], LoadOptions(), {"draft_model", "lora"}),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_when_load_options_are_given_then_only_those_are_named(
+    command: str, words: list[str], options: LoadOptions, names: set[str]
+) -> None:
+    parsed = parse([command, *words])
+    assert (parsed.load_options, parsed.load_only) == (options, names)
+
+
+def test_when_serve_is_told_how_to_serve_then_only_that_is_named(tmp_path: Path) -> None:
+    assert parse(["serve"]).api_only == frozenset()
+    parsed = parse(
+        ["serve", "--tls", "own", "--request-log", "metadata", "--allow-origin", "https://a.example",
+         "--allow-origin", "https://b.example", "--allow-host", "pc.lan", "--no-fetch-pictures"]
+    )  # fmt: skip
+    assert parsed.api_options == ApiOptions(
+        tls="own",
+        request_log="metadata",
+        allowed_origins=("https://a.example", "https://b.example"),
+        allowed_hosts=("pc.lan",),
+    )
+    assert parsed.api_only == {"tls", "request_log", "allowed_origins", "allowed_hosts", "fetch_pictures"}
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).touch()
+    parsed = parse(["serve", "--certificate", str(tmp_path / "cert.pem"), "--key-file", str(tmp_path / "key.pem")])
+    assert parsed.api_options.tls == "files"
+    assert parsed.api_only == {"tls", "certificate_file", "key_file"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tls", "maybe"], "maybe"),
+        (["--certificate", "nowhere.pem"], "there is no file 'nowhere.pem'"),
+        (["--certificate", __file__], "--certificate and --key-file go together"),
+        (["--tls", "off", "--certificate", __file__, "--key-file", __file__], "does not go with --certificate"),
+    ],
+)
+def test_when_serve_cannot_serve_so_then_a_sentence_says_why(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused("serve", *words) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_when_serve_is_told_who_guesses_and_what_is_stored_then_the_load_options_hold_it(

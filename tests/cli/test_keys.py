@@ -10,7 +10,7 @@ from runtime.cli import exit_codes
 from runtime.cli.main import main
 from runtime.host.keys import hash_key
 from runtime.host.settings import SettingsFile
-from runtime.options import KeyLimits
+from runtime.options import ApiOptions, KeyLimits
 from runtime.paths import DataFolder
 from tests.fakes.fake_host import FakeHost
 
@@ -36,6 +36,23 @@ def test_when_keys_are_made_limited_listed_and_removed_then_the_settings_follow(
     assert json.loads(capsys.readouterr().out)[0]["limits"] == {"tokens_per_day": 50000}
     assert main(["keys", "remove", *folder, "editor"]) == exit_codes.OK
     assert SettingsFile(DataFolder(tmp_path).settings_file).current.keys == ()
+
+
+def test_when_the_last_key_of_an_open_api_is_removed_then_a_sentence_says_what_ends_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ["--data-dir", str(tmp_path)]
+    SettingsFile(DataFolder(tmp_path).settings_file).change(api=ApiOptions(enabled=True, host="0.0.0.0"))
+    for name in ("first", "second"):
+        main(["keys", "add", *folder, name])
+    main(["keys", "remove", *folder, "first"])
+    assert capsys.readouterr().err.count("API is off") == 0
+    assert main(["keys", "remove", *folder, "second"]) == exit_codes.OK
+    said = capsys.readouterr().err
+    assert "The API is off" in said
+    assert "Make a key, or serve this machine alone" in said
+    main(["keys", *folder])
+    assert "The API is off" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

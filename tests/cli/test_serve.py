@@ -9,8 +9,10 @@ import pytest
 from runtime.cli.serve import ServeScreen, curl_line, port_in_use
 from runtime.cli.terminal import Terminal
 from runtime.errors import Failure
-from runtime.messages.api import InstalledModel, LoadedModel, ModelChanged, Notice
+from runtime.host.config import HostReady
+from runtime.messages.api import ApiState, Certificate, InstalledModel, LoadedModel, ModelChanged, Notice
 from runtime.messages.shared import ModelFacts
+from runtime.options import ApiOptions
 
 BASE = "http://127.0.0.1:1234"
 
@@ -124,3 +126,21 @@ def test_when_a_worker_dies_later_then_the_host_serves_on(shown: Screen) -> None
     assert shown.ended == 0
     assert "started anew" in shown.err.getvalue()
     assert "Gone." in shown.err.getvalue()
+
+
+def test_when_the_api_is_encrypted_then_address_file_and_fingerprint_are_told(shown: Screen) -> None:
+    certificate = Certificate("AB:CD", 1.0, ("pc",), "own.pem", is_own=True)
+    addresses = (BASE, "https://192.168.0.2:1234")
+    api = ApiState(ApiOptions(tls="own"), running=True, addresses=addresses, certificate=certificate)
+    shown.screen.ready(HostReady("http://127.0.0.1:9", "1", api))
+    shown.screen.event(ModelChanged(LoadedModel("tiny", "Tiny", "ready", facts=FACTS)))
+    text = shown.out.getvalue()
+    for words in ("https://192.168.0.2:1234/v1", "own.pem", "AB:CD"):
+        assert words in text
+
+
+def test_when_the_last_key_goes_while_it_serves_then_the_terminal_says_so(shown: Screen) -> None:
+    shown.screen.event(ModelChanged(LoadedModel("tiny", "Tiny", "ready", facts=FACTS)))
+    shown.screen.event(Notice("warning", "The last API key was removed: the API is off."))
+    assert "The last API key was removed" in shown.err.getvalue()
+    assert shown.ended == 0

@@ -44,5 +44,5 @@ def test_when_the_draft_model_has_other_tokens_then_the_load_fails_with_the_reas
         write_tiny_model(other)
         worker.send(Load(str(starter()), OPTIONS, draft_path=str(other)))
         failure = worker.until(LoadFailed).failure
-        assert "cannot draft for" in failure.message or "could not be loaded" in failure.message
+        assert "cannot draft for this model" in failure.message or "could not be loaded" in failure.message
         assert worker.wait_for_exit() == 3

@@ -452,7 +452,7 @@ class _Handler(BaseHTTPRequestHandler):
                 gone = unquote(path.removeprefix("/admin/keys/"))
                 keys = tuple(key for key in host.api.keys if key.name != gone)
                 host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
-                self._send(204)
+                self._send(200, host.api)
             case "POST", "/admin/shutdown":
                 self._send(204)
                 host.shutdown_asked.set()

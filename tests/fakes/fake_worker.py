@@ -248,7 +248,7 @@ class FakeWorker:
                 os.kill(os.getpid(), signal.SIGKILL)
             case ["exit"]:
                 self._words(request, 2)
-                say("the last words of the fake")
+                say("the last words of the fake, about /home/somebody/private.gguf")
                 os._exit(3)
             case ["hang"]:
                 self._words(request, 1)

@@ -9,6 +9,7 @@ import pytest
 
 from runtime.errors import NotAllowed
 from runtime.host.access import check_host, is_loopback, own_names, tidy_path
+from runtime.messages.api import Notice
 from runtime.options import ApiOptions
 from tests.host.conftest import RunningHost
 
@@ -152,8 +153,22 @@ def test_when_other_machines_could_reach_it_then_a_key_is_needed(make_host: Make
     assert state["running"]
     assert state["addresses"][0].startswith("http://127.0.0.1:")
     assert httpx.get(f"{state['addresses'][0]}/health").status_code == 200
-    host.private.delete("/admin/keys/lan")
-    assert not host.private.get("/admin/api").json()["running"]
+
+
+def test_when_the_last_key_goes_then_answer_and_notice_say_what_ends_with_it(make_host: MakeHost) -> None:
+    host = make_host(api_enabled=False)
+    for name in ("lan", "other"):
+        host.private.post("/admin/keys", json={"name": name})
+    set_api(host, host="0.0.0.0")
+    state = host.private.delete("/admin/keys/other").json()
+    assert state["running"]
+    assert "problem" not in state
+    state = host.private.delete("/admin/keys/lan").json()
+    assert not state.get("running")
+    assert "there is no API key. Make a key, or serve this machine alone at 127.0.0.1." in state["problem"]
+    notice = host.wait_for(lambda event: isinstance(event, Notice) and "last API key" in event.text)
+    assert isinstance(notice, Notice)
+    assert (notice.level, state["problem"] in notice.text) == ("warning", True)
 
 
 @pytest.mark.parametrize("length", [2, 200_000])
@@ -235,7 +250,7 @@ def test_when_a_key_is_deleted_then_what_runs_with_it_ends(make_host: MakeHost) 
     with host.public.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("data: ")
-        assert host.private.delete("/admin/keys/editor").status_code == 204
+        assert host.private.delete("/admin/keys/editor").status_code == 200
         rest = list(lines)
     assert any("was deleted" in line for line in rest)
     assert host.private.get("/admin/requests").json()[-1]["state"] == "failed"

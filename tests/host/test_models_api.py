@@ -333,3 +333,14 @@ def test_when_a_folder_of_the_system_is_added_then_it_is_refused(host: RunningHo
     answer = post(host, "library/folders", path=folder)
     assert answer.status_code == 400
     assert "folder of the system" in answer.json()["message"]
+
+
+def test_when_a_load_names_options_then_the_others_stay_as_they_are_remembered(host: RunningHost) -> None:
+    kept = {"n_ctx": 1024, "type_k": "q8_0", "n_parallel": 2}
+    host.private.put("/admin/models/settings", json={"model": "other", "options": kept})
+    body = {"model": "other", "options": {"n_ctx": 2048}, "only": ["n_ctx", "n_parallel"], "replace": False}
+    assert host.private.post("/admin/models/load", json=body).status_code == 202
+    host.until(lambda: post(host, "models/settings", model="other").json() == {"n_ctx": 2048, "type_k": "q8_0"})
+    wrong = host.private.post("/admin/models/load", json={**body, "only": ["n_contexts"]})
+    assert wrong.status_code == 400
+    assert "there is no option named 'n_contexts'" in wrong.json()["message"]

@@ -390,7 +390,6 @@ def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
         ({}, "`input` is missing or empty", "input"),
         ({"input": []}, "`input` is missing or empty", "input"),
         ({"input": 5}, "`input` must be", "input"),
-        ({"input": "x", "background": True}, "`background` is not supported", "background"),
         ({"input": "x", "conversation": "conv_1"}, "`conversation` is not supported", "conversation"),
         ({"input": "x", "prompt": {"id": "p"}}, "`prompt` is not supported", "prompt"),
         ({"input": "x", "tools": [{"type": "web_search"}]}, "only tools of type 'function'", "tools[0].type"),
@@ -457,9 +456,3 @@ def test_when_the_input_of_an_answer_is_asked_for_then_the_clients_types_hold_it
             client.responses.input_items.list(second.id, extra_query=wrong)
     with pytest.raises(openai.NotFoundError):
         client.responses.input_items.list("resp_unknown")
-
-
-def test_when_an_ended_answer_is_cancelled_then_it_is_refused_by_name(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model=MODEL, input="say 1")
-    with pytest.raises(openai.BadRequestError, match="has ended"):
-        client.responses.cancel(answer.id)

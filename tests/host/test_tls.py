@@ -14,9 +14,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from runtime.errors import WorldFault
+from runtime.errors import BadRequest, WorldFault
 from runtime.host import tls
+from runtime.host.settings import SettingsFile
 from runtime.host.tls import TlsFiles, ensure_own, open_files, own_files
+from runtime.options import ApiOptions
 from tests.host.conftest import RunningHost
 
 MakeHost = Callable[..., RunningHost]
@@ -197,3 +199,18 @@ def test_when_a_handshake_is_nonsense_or_never_ends_then_others_are_served(
         for silent in (half, mute):
             silent.settimeout(10)
             assert silent.recv(1) == b""
+
+
+def test_when_one_run_is_encrypted_then_its_settings_are_not_changed(make_host: MakeHost) -> None:
+    given = ApiOptions(tls="own", request_log="metadata", allowed_origins=("https://a.example",))
+    only = frozenset({"tls", "request_log", "allowed_origins"})
+    host = make_host(api_options=given, api_only=only)
+    state = host.private.get("/admin/api").json()
+    assert [address.partition(":")[0] for address in state["addresses"]] == ["http", "https"]
+    assert host.public.get("/v1/models", headers={"origin": "https://a.example"}).status_code == 200
+    host.public.post("/v1/completions", json={"model": "fake", "prompt": "say 1"})
+    assert SettingsFile(host.data.settings_file).current.api == ApiOptions()
+    host.close()
+    assert "/v1/completions" in host.data.request_log_file.read_text()
+    with pytest.raises(BadRequest, match="is not a web origin"):
+        make_host(api_options=ApiOptions(allowed_origins=("*",)), api_only=frozenset({"allowed_origins"}))

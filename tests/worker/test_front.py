@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.errors import Busy, Failure, GenerationFailed, to_failure
 from runtime.messages.ipc import (
@@ -367,6 +368,22 @@ def test_model_without_a_template_when_asked_then_stops_where_the_person_would_s
     assert request.options.stop == ("\nUser:",)
     front.close(WAIT_S)
     desk.front.close(WAIT_S)
+
+
+@pytest.mark.parametrize(("model_id", "told"), [("some-model-q4_k_m", "some-model-q4_k_m"), ("", FACTS.name)])
+def test_model_that_cannot_embed_when_asked_then_is_named_as_callers_name_it(
+    desk: Desk, model_id: str, told: str
+) -> None:
+    language = Language(
+        desk.vocab, HeaderWords((), ()), n_ctx=1000, clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    )
+    front = Front(language, replace(FACTS, can_embed=False), desk.engine, desk.outbox, model_id=model_id)
+    front.start()
+    front.handle(Embed("e", ("x",)))
+    (failed,) = desk.take()
+    assert isinstance(failed, Failed)
+    assert failed.failure.message == f"{told} cannot make embeddings."
+    front.close(WAIT_S)
 
 
 def test_count_when_asked_then_is_answered_without_the_engine(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from app.ui.controls.fields import IntField
 from app.ui.controls.labels import ElidedLabel, label
 from app.ui.pages.base import SettingRow, clear_layout
 from app.ui.server.watched_card import WatchedCard
-from app.ui.server.words import HOUR_S, MINUTE_S, tr
+from app.ui.server.words import HOUR_S, MINUTE_S, is_lan, tr
 from app.ui.theme import Size, Space
 from runtime import units
 from runtime.messages.api import ApiKeyInfo, ApiState, NewKeyAnswer
@@ -129,6 +129,17 @@ class KeysCard(WatchedCard):
         self.new_key.hide()
         self.key = ""
         self.column.addWidget(self.new_key)
+        self.question = QFrame()
+        self.question.setProperty("role", "note")
+        asked = QHBoxLayout(self.question)
+        asked.setContentsMargins(Space.S, Space.XS, Space.S, Space.XS)
+        self._question_text = label("", wrap=True)
+        asked.addWidget(self._question_text, 1)
+        asked.addWidget(push_button(tr("Delete it"), self._delete_last))
+        asked.addWidget(push_button(tr("Keep it"), self.question.hide, kind="quiet"))
+        self.question.hide()
+        self._last = ""
+        self.column.addWidget(self.question)
         self._list = QVBoxLayout()
         self._list.setSpacing(Space.S)
         self.column.addLayout(self._list)
@@ -217,7 +228,22 @@ class KeysCard(WatchedCard):
         self._link.set_key_limits(name, limits, self.look)
 
     def _delete(self, name: str, _checked: bool = False) -> None:
+        state = self._link.api
+        if state is not None and state.running and is_lan(state.options) and len(state.keys) == 1:
+            self._last = name
+            self._question_text.setText(
+                tr(
+                    "“{name}” is the last key. Other devices are served only with a key: without it the API goes off, "
+                    "also for programs on this computer. Make another key first, or serve this computer alone."
+                ).format(name=name)
+            )
+            self.question.show()
+            return
         self._link.delete_key(name)
+
+    def _delete_last(self) -> None:
+        self.question.hide()
+        self._link.delete_key(self._last)
 
     def _show_new(self, answer: NewKeyAnswer) -> None:
         self.key = answer.key

@@ -79,7 +79,7 @@ class SwitchCard(Card):
         self.warning.setVisible(lan)
         text = tr("Other devices in this network can reach the API.")
         if needs_key:
-            text = f"{text} {tr('Anyone there can use it: make an API key.')}"
+            text = tr("Other devices are served only with a key: make an API key.")
         elif state is not None and state.options.tls == "off":
             text = f"{text} {tr('What is sent can be read on its way: turn on encryption in the settings.')}"
         self.warning_text.setText(text)

@@ -130,7 +130,7 @@ class AdminRoutes:
     async def load(self, request: Request) -> Response:
         """POST /admin/models/load: 202 at once, progress comes as events."""
         wanted = await read_struct(request, LoadRequest)
-        slot = await self._supervisor.load(wanted.model, wanted.options, replace=wanted.replace)
+        slot = await self._supervisor.load(wanted.model, wanted.options, replace=wanted.replace, only=wanted.only)
         return json_answer(slot.public(), 202)
 
     async def unload(self, request: Request) -> Response:
@@ -156,8 +156,7 @@ class AdminRoutes:
         name = request.path_params["name"]
         if request.method == "PUT":
             return json_answer(await self._switch.limit_key(name, await read_struct(request, KeyLimits)))
-        await self._switch.delete_key(name)
-        return Response(status_code=204)
+        return json_answer(await self._switch.delete_key(name))
 
     # --- asking a model -----------------------------------------------------------------------------------
 

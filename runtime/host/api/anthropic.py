@@ -2,7 +2,7 @@
 
 import contextlib
 import datetime
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -57,9 +57,9 @@ class AnthropicModelList(msgspec.Struct, frozen=True):
     last_id: str | None
 
 
-def is_anthropic(request: Request) -> bool:
+def is_anthropic(headers: Mapping[str, str]) -> bool:
     """Whether a caller of an address that two dialects share speaks this one."""
-    return "anthropic-version" in request.headers
+    return "anthropic-version" in headers
 
 
 class AnthropicRoutes:

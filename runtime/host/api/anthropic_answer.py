@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from runtime.errors import RuntimeFault
+from runtime.host.api.public_errors import sentences_for_programs
 from runtime.host.desk import Ticket
 from runtime.messages.ipc import Delta, Finished, PromptProgress
 from runtime.messages.shared import FinishReason, ToolCallHead, Usage
@@ -108,7 +109,7 @@ class AnthropicError(msgspec.Struct, frozen=True):
 def anthropic_error(error: RuntimeFault) -> AnthropicError:
     """An error of ours in Anthropic's shape; the hint is part of the message."""
     kind = _ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")  # noqa: PLR2004
-    return AnthropicError("error", AnthropicErrorBody(kind, f"{error.message} {error.hint}".strip()))
+    return AnthropicError("error", AnthropicErrorBody(kind, sentences_for_programs(error)))
 
 
 def error_event(error: RuntimeFault) -> bytes:

@@ -5,19 +5,21 @@ from http import HTTPStatus
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
-from runtime.errors import BadRequest, BugFault, NoSuchRoute, RuntimeFault, to_failure
+from runtime.errors import BugFault, RuntimeFault, to_failure
 from runtime.host.access import AccessPolicy, Gate
 from runtime.host.api.admin import AdminRoutes
 from runtime.host.api.anthropic import MESSAGES_ROUTE, AnthropicRoutes, is_anthropic
 from runtime.host.api.anthropic_answer import anthropic_error
 from runtime.host.api.health import HealthRoutes
 from runtime.host.api.http import ClientGone, json_answer
+from runtime.host.api.not_served import not_so, not_there, speaks_ollama
 from runtime.host.api.ollama_answer import ollama_error
 from runtime.host.api.openai import OpenAiRoutes
 from runtime.host.api.openai_answer import error_shape
@@ -47,7 +49,7 @@ def _by_caller(openai: Handler, anthropic: Handler) -> Handler:
     """One address that two dialects have: callers of the one say so in a header."""
 
     async def handle(request: Request) -> Response:
-        return await (anthropic if is_anthropic(request) else openai)(request)
+        return await (anthropic if is_anthropic(request.headers) else openai)(request)
 
     return handle
 
@@ -88,7 +90,7 @@ def build_app(routes: Sequence[Route], policy: Callable[[], AccessPolicy]) -> AS
     return Gate(app, policy, error_answer)
 
 
-def error_answer(error: RuntimeFault, path: str) -> Response:
+def error_answer(error: RuntimeFault, scope: Scope) -> Response:
     """An error as an answer: a `Failure` for our own clients, for others the shape of the dialect they speak."""
     headers = {}
     retry_after_s = error.details.get("retry_after_s")
@@ -98,15 +100,16 @@ def error_answer(error: RuntimeFault, path: str) -> Response:
         headers["retry-after"] = "2"
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
-    return json_answer(_shape(error, path), error.status, headers)
+    return json_answer(_shape(error, scope), error.status, headers)
 
 
-def _shape(error: RuntimeFault, path: str) -> msgspec.Struct:
+def _shape(error: RuntimeFault, scope: Scope) -> msgspec.Struct:
+    path: str = scope["path"]
     if path.startswith("/admin"):
         return to_failure(error)
-    if path.startswith(MESSAGES_ROUTE):
+    if path.startswith(MESSAGES_ROUTE) or (path.startswith("/v1/") and is_anthropic(Headers(scope=scope))):
         return anthropic_error(error)
-    if path.startswith("/api/"):
+    if speaks_ollama(path):
         return ollama_error(error)
     return error_shape(error)
 
@@ -114,13 +117,13 @@ def _shape(error: RuntimeFault, path: str) -> msgspec.Struct:
 async def _on_fault(request: Request, error: Exception) -> Response:
     if not isinstance(error, RuntimeFault):
         raise error
-    return error_answer(error, request.url.path)
+    return error_answer(error, request.scope)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     """Starlette raises the error again afterwards, so it also stands in the log with its stack."""
     failure = to_failure(error)
-    return error_answer(BugFault(failure.message, hint=failure.hint), request.url.path)
+    return error_answer(BugFault(failure.message, hint=failure.hint), request.scope)
 
 
 async def _on_client_gone(_request: Request, _error: Exception) -> Response:
@@ -132,12 +135,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         raise error
     path = request.url.path
     if error.status_code == HTTPStatus.NOT_FOUND:
-        fault: RuntimeFault = NoSuchRoute(
-            f"There is nothing at {path}.", hint="The OpenAI routes begin with /v1; /health tells the state."
-        )
-        return error_answer(fault, path)
-    fault = BadRequest(f"{request.method} is not allowed at {path}.", hint=f"Allowed: {_allowed(error)}.")
-    answer = error_answer(fault, path)
+        return error_answer(not_there(path), request.scope)
+    answer = error_answer(not_so(request.method, path, _allowed(error)), request.scope)
     answer.status_code = error.status_code
     answer.headers["allow"] = _allowed(error)
     return answer

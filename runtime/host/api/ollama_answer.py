@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from runtime.errors import RuntimeFault
+from runtime.host.api.public_errors import sentences_for_programs
 from runtime.messages.ipc import Delta, Finished
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, TokenLogprob, ToolCallHead, Usage
 
@@ -114,7 +115,7 @@ class OllamaEmbeddingsAnswer(msgspec.Struct, frozen=True):
 
 def ollama_error(error: RuntimeFault) -> OllamaError:
     """An error of ours in Ollama's shape; the hint is part of it."""
-    return OllamaError(f"{error.message} {error.hint}".strip())
+    return OllamaError(sentences_for_programs(error))
 
 
 def line(value: object) -> bytes:

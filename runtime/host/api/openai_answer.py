@@ -9,6 +9,7 @@ import msgspec
 
 from runtime.errors import RuntimeFault
 from runtime.host.api.http import event_bytes
+from runtime.host.api.public_errors import sentences_for_programs
 from runtime.messages.ipc import Delta, Finished
 from runtime.messages.shared import FinishReason, PositionLogprobs, Timings, TokenLogprob, ToolCallHead, Usage
 
@@ -176,10 +177,7 @@ FINGERPRINT = "deskside"
 def error_shape(error: RuntimeFault) -> ErrorShape:
     """An error of ours in OpenAI's shape; the hint is part of the message, since clients show only that."""
     param = error.details.get("param")
-    text = f"{error.message} {error.hint}".strip()
-    lines = str(error.details.get("last_lines", ""))
-    if lines:
-        text = f"{text} Its last words: {lines}"
+    text = sentences_for_programs(error)
     return ErrorShape(ErrorBody(text, _error_type(error.status), str(param) if param else None, error.code))
 
 

@@ -20,6 +20,7 @@ from runtime.host.api.operations import EVENTS, JSON, MODELS_OPERATIONS, Operati
 from runtime.host.api.operations_dialects import NATIVE_OPERATIONS, OLLAMA_OPERATIONS
 from runtime.host.api.operations_tools import TOOLS_OPERATIONS
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer
+from runtime.host.api.responses_compact import Compacted
 from runtime.host.api.responses_input import InputPage
 from runtime.host.api.responses_request import ResponsesBody
 from runtime.messages.api import (
@@ -74,9 +75,15 @@ OPERATIONS = (
         streams=EVENTS,
     ),
     Operation("post", "/v1/responses/input_tokens", "Tokens of what would be asked.", ResponsesBody, InputTokens),
+    Operation("post", "/v1/responses/compact", "A conversation summed up.", ResponsesBody, Compacted),
     Operation("get", "/v1/responses/{response_id}", "An answer that is kept.", answer=ResponseAnswer),
     Operation("delete", "/v1/responses/{response_id}", "Forget an answer.", answer=Deleted),
-    Operation("post", "/v1/responses/{response_id}/cancel", "Refused: answers run in no background.", status=400),
+    Operation(
+        "post",
+        "/v1/responses/{response_id}/cancel",
+        "End an answer that runs in the background.",
+        answer=ResponseAnswer,
+    ),
     Operation("get", "/v1/responses/{response_id}/input_items", "What an answer was made from.", answer=InputPage),
     Operation(
         "post",
@@ -99,7 +106,7 @@ OPERATIONS = (
     Operation("put", "/admin/api", "Start, stop or move the public API.", ApiOptions, ApiState),
     Operation("post", "/admin/keys", "Make an API key.", NewKey, NewKeyAnswer, 201),
     Operation("put", "/admin/keys/{name}", "Change what a key's holder may take.", KeyLimits, ApiKeyInfo),
-    Operation("delete", "/admin/keys/{name}", "Delete an API key.", status=204),
+    Operation("delete", "/admin/keys/{name}", "Delete an API key; `problem` says what ends with it.", answer=ApiState),
     Operation("get", "/admin/requests", "Running and lately finished requests.", answer=tuple[RequestInfo, ...]),
     Operation("post", "/admin/requests/cancel", "Cancel a running request.", CancelRequest, status=204),
     *OLLAMA_OPERATIONS,

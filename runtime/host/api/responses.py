@@ -13,6 +13,8 @@ from runtime.host.api.answering import BuildAsks, check_media, said
 from runtime.host.api.http import EventStream, WatchedResponse, decode_json, json_answer, read_body
 from runtime.host.api.picture_fetch import PictureFetcher
 from runtime.host.api.responses_answer import Deleted, InputTokens, ResponseAnswer, ResponseMaker
+from runtime.host.api.responses_background import Background
+from runtime.host.api.responses_compact import COMPACT_ROUTE, compacted
 from runtime.host.api.responses_input import input_items, items_page
 from runtime.host.api.responses_items import Turns
 from runtime.host.api.responses_request import ResponsesAsk, count_input_ask, responses_ask
@@ -24,6 +26,7 @@ from runtime.messages.ipc import Count, Counted, Delta, Finished, Generate
 
 RESPONSES_ROUTE = "/v1/responses"
 COUNT_ROUTE = "/v1/responses/input_tokens"
+_MAX_DIGITS = 15
 
 
 class ResponsesRoutes:
@@ -33,12 +36,14 @@ class ResponsesRoutes:
         self._desk = desk
         self._pictures = pictures
         self._store = store if store is not None else ResponseStore()
+        self._background = Background(desk, _asks, self._keep, RESPONSES_ROUTE)
 
     def routes(self) -> list[Route]:
         """Addresses of this API."""
         return [
             Route(RESPONSES_ROUTE, self.create, methods=["POST"]),
             Route(COUNT_ROUTE, self.count, methods=["POST"]),
+            Route(COMPACT_ROUTE, self.compact, methods=["POST"]),
             Route("/v1/responses/{response_id}", self.kept, methods=["GET", "DELETE"]),
             Route("/v1/responses/{response_id}/input_items", self.input_items, methods=["GET"]),
             Route("/v1/responses/{response_id}/cancel", self.cancel, methods=["POST"]),
@@ -46,7 +51,11 @@ class ResponsesRoutes:
 
     async def create(self, request: Request) -> Response:
         """POST /v1/responses."""
-        ask = responses_ask(await self._pictures.filled(decode_json(await read_body(request))), self._store)
+        raw = decode_json(await read_body(request))
+        self._check_ended(raw.get("previous_response_id"))
+        ask = responses_ask(await self._pictures.filled(raw), self._store)
+        if ask.body.background:
+            return await self._begin(request, ask)
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(RESPONSES_ROUTE, caller_of(request), ask.body.model) as ticket:
@@ -58,6 +67,20 @@ class ResponsesRoutes:
                     await answer(request.scope, request.receive, send)
 
         return WatchedResponse(work)
+
+    async def _begin(self, request: Request, ask: ResponsesAsk) -> Response:
+        run = await self._background.start(ask, caller_of(request))
+        if ask.body.stream:
+            return WatchedResponse(lambda send: run.follow(-1, EventStream(send)))
+        return json_answer(run.shown())
+
+    def _check_ended(self, response_id: object) -> None:
+        if isinstance(response_id, str) and self._background.running(response_id) is not None:
+            raise BadRequest(
+                f"The response {response_id!r} has not ended yet.",
+                hint="Wait until its `status` says so.",
+                param="previous_response_id",
+            )
 
     async def count(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens."""
@@ -75,32 +98,77 @@ class ResponsesRoutes:
 
         return WatchedResponse(work)
 
+    async def compact(self, request: Request) -> Response:
+        """POST /v1/responses/compact."""
+        raw = decode_json(await read_body(request))
+        self._check_ended(raw.get("previous_response_id"))
+        ask = count_input_ask(await self._pictures.filled(raw), self._store)
+
+        async def work(send: Send) -> None:
+            async with self._desk.ticket(COMPACT_ROUTE, caller_of(request), ask.model) as ticket:
+                told = await compacted(self._desk, ticket, ask)
+                answer = json_answer(told, headers={"x-request-id": ticket.request_id})
+                await answer(request.scope, request.receive, send)
+
+        return WatchedResponse(work)
+
     async def kept(self, request: Request) -> Response:
         """GET and DELETE /v1/responses/{id}."""
-        found = self._found(request.path_params["response_id"])
+        response_id = request.path_params["response_id"]
+        running = self._background.running(response_id)
         if request.method == "DELETE":
-            self._store.remove(found.response_id)
-            return json_answer(Deleted(found.response_id, "response", deleted=True))
-        if request.query_params.get("stream", "false") != "false":
-            raise BadRequest("An answer that has ended is not streamed.", hint="Leave it out.", param="stream")
-        return Response(found.encoded, media_type="application/json")
+            if running is not None:
+                await self._background.cancel(running)
+            self._background.forget(response_id)
+            self._store.remove(self._found(response_id).response_id)
+            return json_answer(Deleted(response_id, "response", deleted=True))
+        if request.query_params.get("stream", "false").lower() != "false":
+            return self._follow(request, response_id)
+        if running is not None:
+            return json_answer(running.shown())
+        return Response(self._found(response_id).encoded, media_type="application/json")
+
+    def _follow(self, request: Request, response_id: str) -> Response:
+        run = self._background.followed(response_id)
+        if run is None:
+            self._found(response_id)
+            raise BadRequest(
+                f"The events of {response_id!r} are not kept: it has ended, or did not run in the background.",
+                hint="Leave `stream` out.",
+                param="stream",
+            )
+        after = request.query_params.get("starting_after", "-1")
+        if not (after == "-1" or (after.isascii() and after.isdigit() and len(after) <= _MAX_DIGITS)):
+            raise BadRequest("`starting_after` is no number of an event.", hint="Send one.", param="starting_after")
+        run.events_from(int(after) + 1)  # refused before anything is sent
+        return WatchedResponse(lambda send: run.follow(int(after), EventStream(send)))
 
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items: what came before the answer, the newest first unless `order=asc`."""
-        stored = self._found(request.path_params["response_id"])
-        rows = stored.messages[: len(stored.messages) - stored.n_answer]
-        items = input_items(stored.response_id, rows)
+        response_id = request.path_params["response_id"]
+        running = self._background.running(response_id)
+        if running is not None:
+            rows = running.ask.history
+        else:
+            stored = self._found(response_id)
+            rows = stored.messages[: len(stored.messages) - stored.n_answer]
+        items = input_items(response_id, rows)
         return json_answer(items_page(items, request.query_params))
 
     async def cancel(self, request: Request) -> Response:
-        """POST /v1/responses/{id}/cancel: of answers in the background, of which there are none here."""
+        """POST /v1/responses/{id}/cancel: of an answer in the background; one that has ended is told as it is."""
         response_id = request.path_params["response_id"]
-        self._found(response_id)
-        raise BadRequest(
-            f"The response {response_id!r} has ended, so it cannot be cancelled.",
-            hint="Close the connection of an answer that runs.",
-            param="response_id",
-        )
+        running = self._background.running(response_id)
+        if running is not None:
+            await self._background.cancel(running)
+        found = self._found(response_id)
+        if not found.is_background:
+            raise BadRequest(
+                f"The response {response_id!r} did not run in the background, so it cannot be cancelled.",
+                hint="Close the connection of an answer that runs.",
+                param="response_id",
+            )
+        return Response(found.encoded, media_type="application/json")
 
     def _found(self, response_id: str) -> Stored:
         found = self._store.get(response_id)
@@ -158,7 +226,8 @@ class ResponsesRoutes:
                 turns.item(item)
             encoded = json_answer(answer).body
             whole = (*ask.history, *turns.rows)
-            self._store.put(Stored(answer.id, bytes(encoded), answer.output, whole, len(turns.rows)))
+            n_answer = len(turns.rows)
+            self._store.put(Stored(answer.id, bytes(encoded), answer.output, whole, n_answer, answer.background))
         return answer
 
 

@@ -169,12 +169,31 @@ class ResponseMaker:
         self._run: _Run | None = None
         self._head = b""
         self._has_begun = False
+        self._is_queued = False
         self._as_summary = ask.body.reasoning.summary is not None
         self.answer: ResponseAnswer | None = None
         """The whole answer, once it has ended."""
 
+    @property
+    def response_id(self) -> str:
+        """What the program calls the answer."""
+        return f"resp_{self._tail}"
+
+    def shown(self, status: str) -> ResponseAnswer:
+        """The answer as it is now, with the items that are whole."""
+        return self._answer(status)
+
+    def queued(self) -> bytes:
+        """The first events of an answer in the background; `response.in_progress` follows when it is being written."""
+        self._has_begun = self._is_queued = True
+        answer = b'"response":' + _encode(self._answer("queued"))
+        return self._event("response.created", answer) + self._event("response.queued", answer)
+
     def begin(self) -> bytes:
         """The first events; nothing when they were given before."""
+        if self._is_queued:
+            self._is_queued = False
+            return self._event("response.in_progress", b'"response":' + _encode(self._answer("in_progress")))
         if self._has_begun:
             return b""
         self._has_begun = True
@@ -219,18 +238,19 @@ class ResponseMaker:
         """An error in the midst of a stream."""
         told = error_shape(error).error
         if not self._has_begun:
-            body = b'"code":%b,"message":%b,"param":%b' % (
-                _encode(told.code),
-                _encode(told.message),
-                _encode(told.param),
-            )
-            return self._event("error", body)
+            return error_bytes(error, self._n_events)
         code = "server_error"
         if isinstance(error, CallerFault):
             code = "rate_limit_exceeded" if isinstance(error, Busy) else "invalid_prompt"
         data = self._close("incomplete")
-        answer = msgspec.structs.replace(self._answer("failed"), error=ResponseProblem(code, told.message))
-        return data + self._event("response.failed", b'"response":' + _encode(answer))
+        self.answer = msgspec.structs.replace(self._answer("failed"), error=ResponseProblem(code, told.message))
+        return data + self._event("response.failed", b'"response":' + _encode(self.answer))
+
+    def cancelled(self) -> bytes:
+        """The last events of an answer that was cancelled from outside."""
+        data = self._close("incomplete")
+        self.answer = self._answer("cancelled")
+        return data + self._event("response.incomplete", b'"response":' + _encode(self.answer))
 
     # --- items --------------------------------------------------------------------------------------------
 
@@ -296,9 +316,10 @@ class ResponseMaker:
         elif form is not None:
             told = TextFormat(form.type)
         return ResponseAnswer(
-            id=f"resp_{self._tail}",
+            id=self.response_id,
             created_at=self._ticket.created_s,
             status=status,
+            background=body.background,
             instructions=body.instructions or None,
             max_output_tokens=body.max_output_tokens,
             metadata=body.metadata,
@@ -318,10 +339,21 @@ class ResponseMaker:
         )
 
     def _event(self, kind: str, body: bytes) -> bytes:
-        name = kind.encode()
         number = self._n_events
         self._n_events += 1
-        return b'event: %b\ndata: {"type":"%b","sequence_number":%d,%b}\n\n' % (name, name, number, body)
+        return _event_bytes(kind, number, body)
+
+
+def _event_bytes(kind: str, number: int, body: bytes) -> bytes:
+    name = kind.encode()
+    return b'event: %b\ndata: {"type":"%b","sequence_number":%d,%b}\n\n' % (name, name, number, body)
+
+
+def error_bytes(error: RuntimeFault, number: int) -> bytes:
+    """An error that belongs to no answer, as event `number` of a stream."""
+    told = error_shape(error).error
+    body = b'"code":%b,"message":%b,"param":%b' % (_encode(told.code), _encode(told.message), _encode(told.param))
+    return _event_bytes("error", number, body)
 
 
 _DELTAS = {

@@ -10,6 +10,7 @@ from runtime.host.api.openai_answer import ChatLogprob
 from runtime.messages.shared import Message, Part, ToolCall
 
 _THOUGHT_PREFIX = "deskside."
+_SUMMARY = "Summary of what was said and done before:"
 
 
 class OutputText(msgspec.Struct, frozen=True, tag="output_text"):
@@ -65,6 +66,13 @@ class CallItem(msgspec.Struct, frozen=True, tag="function_call"):
     status: str
 
 
+class CompactionItem(msgspec.Struct, frozen=True, tag="compaction"):
+    """What was said before, summed up (`responses_compact`)."""
+
+    id: str
+    encrypted_content: str
+
+
 OutputItem = MessageItem | ReasoningItem | CallItem
 
 
@@ -116,6 +124,18 @@ class Turns:
         if last.tool_calls:
             last = self._new()
         self.rows[-1] = msgspec.structs.replace(last, content=last.content + text)
+
+    def summary(self, text: str) -> None:
+        """What was said before, summed up; the model reads it as its own.
+
+        What the user said in a row before it becomes one turn, since many templates know no other way.
+        """
+        said: list[str] = []
+        while self.rows and self.rows[-1].role == "user" and not self.rows[-1].parts:
+            said.append(self.rows.pop().content)
+        if said:
+            self.message(Message("user", "\n\n".join(reversed(said))))
+        self.message(Message("assistant", f"{_SUMMARY}\n{text}"))
 
     def call(self, call: ToolCall) -> None:
         """A tool that the model called."""

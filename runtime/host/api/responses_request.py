@@ -121,6 +121,7 @@ class ResponsesBody(SamplingOptions, frozen=True, forbid_unknown_fields=False):
     truncation: Literal["auto", "disabled"] = "disabled"
     stream: bool = False
     store: bool = True
+    background: bool = False
     stop: str | tuple[str, ...] = ()
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT)] | None = None
     top_logprobs: int | None = None
@@ -144,9 +145,10 @@ class Known(Protocol):
 
 
 class CountInputAsk(msgspec.Struct, frozen=True):
-    """A checked request to count."""
+    """A checked request to count or to sum up. `messages` has instructions before `history`."""
 
     model: str
+    history: tuple[Message, ...]
     messages: tuple[Message, ...]
     shape: AnswerShape
 
@@ -183,6 +185,12 @@ def responses_ask(raw: Raw, known: Known) -> ResponsesAsk:
         },
         GenerateOptions,
     )
+    if body.background and not body.store:
+        raise BadRequest(
+            "An answer in the background is kept, or nobody could ask for it.",
+            hint="Leave `store` out, or `background`.",
+            param="store",
+        )
     shape = _shape(body)
     if shape.json_schema and body.grammar:
         raise BadRequest(
@@ -192,16 +200,16 @@ def responses_ask(raw: Raw, known: Known) -> ResponsesAsk:
 
 
 def count_input_ask(raw: Raw, known: Known) -> CountInputAsk:
-    """Check a body of input_tokens; errors as `responses_ask`."""
+    """Check a body of input_tokens or of compact; errors as `responses_ask`."""
     body = _body(raw)
-    return CountInputAsk(body.model, _instructed(body, _history(body, known)), _shape(body))
+    history = _history(body, known)
+    return CountInputAsk(body.model, history, _instructed(body, history), _shape(body))
 
 
 _REFUSED = {
-    "background": "Leave it out; the answer can be streamed.",
     "conversation": "Go on with `previous_response_id`, or send the messages.",
     "prompt": "Send the text itself as `input`.",
-    "context_management": 'Use `truncation`: "auto".',
+    "context_management": 'Use `truncation`: "auto", or POST /v1/responses/compact.',
 }
 
 
@@ -300,6 +308,15 @@ def _add(turns: Turns, item: _Item, where: str, known: Known) -> None:
         sealed = unsealed(item.encrypted_content or "")
         thought = "".join(part.text or "" for part in content) or sealed
         turns.thought(thought or "".join(part.text or "" for part in item.summary or ()))
+    elif kind == "compaction":
+        summary = unsealed(item.encrypted_content or "")
+        if not summary:
+            raise BadRequest(
+                f"`{where}.encrypted_content` cannot be read: another server made it.",
+                hint="Compact the conversation here, or send it whole.",
+                param=f"{where}.encrypted_content",
+            )
+        turns.summary(summary)
     elif kind == "item_reference":
         found = known.item(item.id or "")
         if found is None:

@@ -28,6 +28,7 @@ class Stored:
     messages: tuple[Message, ...]
     n_answer: int = 0
     """How many of the messages, the last ones, are the answer."""
+    is_background: bool = False
 
     def own_bytes(self) -> int:
         """About what it takes beside the messages."""

@@ -91,6 +91,29 @@ def test_when_a_key_is_made_then_it_is_shown_once_limited_and_revoked(
     del context
 
 
+def test_when_the_last_key_of_an_open_api_is_deleted_then_it_is_asked_before(
+    qtbot: QtBot, page: ServerPage, fake_host: FakeHost, context: AppContext
+) -> None:
+    page.show_tab("keys")
+    page.keys.make_key("Laptop")
+    page.keys.make_key("Phone")
+    context.link.set_api(ApiOptions(enabled=True, host="0.0.0.0"))
+    qtbot.waitUntil(lambda: context.link.api is not None and context.link.api.running, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: "Phone" in texts(page.keys), timeout=WAIT_MS)
+    press(page.keys, "Delete the key Phone")
+    qtbot.waitUntil(lambda: len(fake_host.api.keys) == 1, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: "Phone" not in texts(page.keys), timeout=WAIT_MS)
+    press(page.keys, "Delete the key Laptop")
+    assert page.keys.question.isVisible()
+    assert "without it the API goes off" in texts(page.keys.question)
+    press(page.keys.question, "Keep it")
+    assert not page.keys.question.isVisible()
+    assert len(fake_host.api.keys) == 1
+    press(page.keys, "Delete the key Laptop")
+    press(page.keys.question, "Delete it")
+    qtbot.waitUntil(lambda: not fake_host.api.keys, timeout=WAIT_MS)
+
+
 def test_when_limits_are_asked_for_then_nothing_entered_means_no_limit(page: ServerPage) -> None:
     dialog = KeyDialog("New", "", KeyLimits(tokens_per_day=1000), page)
     assert not dialog._ok.isEnabled()
