@@ -1,6 +1,7 @@
 """Makes the prompt of one request: marked, rendered, tokenized, and cut down to the context if asked."""
 
 import datetime
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -342,15 +343,22 @@ def _is_empty(message: Message) -> bool:
 
 
 def _text_of_parts(parts: Sequence[Part], mark: Callable[[str], str]) -> str:
-    return "".join(mark(part.text) if isinstance(part, TextPart) else MEDIA for part in parts)
+    """Texts that follow each other are one: a control token cut over two of them would be whole again."""
+    found: list[str] = []
+    for is_text, several in itertools.groupby(parts, lambda part: isinstance(part, TextPart)):
+        if is_text:
+            found.append(mark("".join(part.text for part in several if isinstance(part, TextPart))))
+        else:
+            found += [MEDIA for _ in several]
+    return "".join(found)
 
 
 def _unescaped(arguments: str) -> str:
     """JSON without escapes that could hide a control token from its guard."""
-    if "\\u" not in arguments:
+    if "\\" not in arguments:
         return arguments
     try:
-        return json.dumps(json.loads(arguments), ensure_ascii=False)
+        return json.dumps(json.loads(arguments, strict=False), ensure_ascii=False)
     except (ValueError, RecursionError):
         return arguments
 

@@ -12,8 +12,6 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.environment import Template
@@ -24,6 +22,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from runtime.chat import template_limits as limits
 from runtime.errors import TemplateRefused
 
 RENDER_LIMIT_S = 5.0
@@ -34,53 +33,17 @@ MAX_LIST = 100_000
 """Items a template may put in a list of its own."""
 MAX_TEMPLATE_CHARS = 1024 * 1024
 """The longest known templates are under 100,000 characters."""
-_MAX_EXPONENT = 64
-_TICKS_PER_LOOK = 32
+_MAX_WORDS = 2000
+"""Of a refusal: a template may say anything, at any length."""
+_LEFT_OUT = ("lipsum", "xmlattr", "urlize", "wordwrap", "pprint")
+"""What makes long texts of short ones and is in no chat template."""
 
 TemplateValue = str | int | float | bool | None | list["TemplateValue"] | dict[str, "TemplateValue"]
 
-_FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+_FAILURES = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError,
+)  # fmt: skip
 """What Python raises when a template does something that makes no sense."""
-
-
-@dataclass(slots=True)
-class _Render:
-    """Limits of one render, the one time it sees, and the ids of the lists it was given."""
-
-    deadline: float
-    max_chars: int
-    now: datetime.datetime
-    given: frozenset[int] = frozenset()
-    ticks: int = 0
-
-
-_render: ContextVar[_Render] = ContextVar("_render")
-
-
-class _Limit(TemplateError):
-    """The template went over a limit."""
-
-
-def _tick() -> str:
-    """Called at the start of each round of a loop and each call of a macro."""
-    render = _render.get()
-    render.ticks += 1
-    if render.ticks % _TICKS_PER_LOOK == 0 and time.monotonic() > render.deadline:
-        raise _Limit(f"it ran for more than {RENDER_LIMIT_S:g} seconds")
-    return ""
-
-
-def _bounded(value: object) -> object:
-    """Pass a value on unless it is too long."""
-    if isinstance(value, str | list | tuple | bytes) and len(value) > _render.get().max_chars:
-        raise _Limit("its text grows without end")
-    return value
-
-
-def _concat(*parts: object) -> str:
-    text = "".join([str(part) for part in parts])
-    _bounded(text)
-    return text
 
 
 def _raise_exception(message: object) -> None:
@@ -88,7 +51,7 @@ def _raise_exception(message: object) -> None:
 
 
 def _strftime_now(pattern: str) -> str:
-    return _render.get().now.strftime(pattern)
+    return limits.current.get().now.strftime(pattern)
 
 
 def _tojson(
@@ -140,43 +103,41 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols])
-        self.tick = _tick
-        self.concat_bounded = _concat
-        del self.globals["lipsum"]
+        self.tick = limits.tick
+        self.concat = limits.concat  # type: ignore[method-assign]  # what blocks and macros are put together with
+        self.concat_bounded = limits.concat_any
+        for name in _LEFT_OUT:
+            self.globals.pop(name, None)
+            self.filters.pop(name, None)
         self.globals["namespace"] = _Namespace
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
         self.filters["tojson"] = _tojson
-        self.filters = {name: _bounded_filter(function) for name, function in self.filters.items()}
-        self.filters["_bounded"] = _bounded
+        self.filters = {name: _bounded_filter(name, function) for name, function in self.filters.items()}
+        self.filters["_bounded"] = limits.bounded
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
         """Let the template change a list of its own (Kimi's templates do)."""
-        if attr in ("append", "pop") and type(obj) is list and id(obj) not in _render.get().given:
+        if attr in ("append", "pop") and type(obj) is list and id(obj) not in limits.current.get().given:
             return True
         return bool(super().is_safe_attribute(obj, attr, value))
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
         """Refuse what would be too long before it is made."""
-        if operator == "*":
-            for many, what in ((left, right), (right, left)):
-                if isinstance(what, str | list | tuple) and isinstance(many, int):
-                    _bounded(range(0)) if many <= 0 else _check_length(len(what) * many)
-        elif operator == "**" and not (isinstance(right, int | float) and abs(right) <= _MAX_EXPONENT):
-            raise _Limit("it raises a number to a huge power")
-        elif operator == "%" and isinstance(left, str):
-            _check_width(left)
-        return _bounded(super().call_binop(context, operator, left, right))
+        limits.check_binop(operator, left, right)
+        return limits.bounded(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: object, /, *args: object, **kwargs: object) -> object:  # noqa: N805
         """Call with a look at numbers that become lengths (`ljust`, `zfill`, `replace`) and at the result."""
         # Jinja wraps `str.format`; what it wraps knows its string.
         owner = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
         if isinstance(owner, str):
-            _check_string_call(owner, getattr(__obj, "__name__", ""), args)
+            args = limits.listed(args)
+            limits.check_string_call(owner, getattr(__obj, "__name__", ""), args, kwargs)
         elif isinstance(owner, list) and len(owner) >= MAX_LIST:
-            raise _Limit("it makes an endless list")
-        return _bounded(super().call(__context, __obj, *args, **kwargs))
+            raise limits.Limit("it makes an endless list")
+        limits.tick()
+        return limits.bounded(super().call(__context, __obj, *args, **kwargs))
 
     def _generate(
         self,
@@ -189,41 +150,15 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super()._generate(source, name, filename, defer_init)
 
 
-def _check_length(n_chars: int) -> None:
-    if n_chars > _render.get().max_chars:
-        raise _Limit("its text grows without end")
+def _bounded_filter(name: str, function: Callable[..., object]) -> Callable[..., object]:
+    n_own = 1 if getattr(function, "jinja_pass_arg", None) is not None else 0
 
-
-def _check_width(pattern: str) -> None:
-    """Refuse a width or precision of more than six digits in a format string."""
-    digits = 0
-    for character in pattern:
-        digits = digits + 1 if character.isdigit() else 0
-        if digits > 6 or (character == "*" and "%" in pattern):  # noqa: PLR2004 - a million characters is enough
-            raise _Limit("it asks for an endless width")
-
-
-def _check_string_call(owner: str, name: str, args: tuple[object, ...]) -> None:
-    if name in ("ljust", "rjust", "center", "zfill", "expandtabs"):
-        for argument in args:
-            if isinstance(argument, int):
-                tabs = owner.count("\t") if name == "expandtabs" else 1
-                _check_length(argument * tabs)
-    elif name == "replace":
-        texts = [argument for argument in args if isinstance(argument, str)]
-        if len(texts) > 1:
-            _check_length(len(owner) + (len(owner) + 1) // max(len(texts[0]), 1) * len(texts[1]))
-    elif name in ("format", "format_map"):
-        _check_width(owner)
-
-
-def _bounded_filter(function: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(function)  # keeps the marks by which Jinja knows what to hand in
     def checked(*args: object, **kwargs: object) -> object:
-        for argument in (*args, *kwargs.values()):
-            if isinstance(argument, int) and not isinstance(argument, bool):
-                _check_length(argument)
-        return _bounded(function(*args, **kwargs))
+        if name == "join":
+            args = (*args[:n_own], *limits.listed(args[n_own:]))
+        limits.check_filter(name, args[n_own:], kwargs)
+        return limits.bounded(function(*args, **kwargs))
 
     return checked
 
@@ -280,7 +215,7 @@ class SandboxedTemplate:
                 hint="Use another conversion of this model, or plain text completion.",
             ) from error
         except (*_FAILURES, TemplateError) as error:
-            raise TemplateRefused(f"The model's chat template does not compile: {error}") from error
+            raise TemplateRefused(f"The model's chat template does not compile: {_cut(str(error))}") from error
 
     def render(self, values: Mapping[str, TemplateValue], *, now: datetime.datetime, input_chars: int) -> str:
         """Render with `values` as variables.
@@ -295,20 +230,22 @@ class SandboxedTemplate:
         """
         limit = MAX_ADDED_CHARS + 4 * input_chars
         given = frozenset(_list_ids(values.values())) if ".append" in self.text else frozenset()
-        token = _render.set(_Render(time.monotonic() + RENDER_LIMIT_S, limit, now, given))
+        token = limits.current.set(limits.Render(time.monotonic() + RENDER_LIMIT_S, RENDER_LIMIT_S, limit, now, given))
         parts: list[str] = []
         n_chars = 0
         try:
             for part in self._template.generate(values):
                 n_chars += len(part)
-                _check_length(n_chars)
+                limits.check_length(n_chars)
                 parts.append(part)
         except TemplateError as error:
             raise TemplateRefused(_sentence(error)) from error
         except _FAILURES as error:
-            raise TemplateRefused(f"The model's chat template failed: {type(error).__name__}: {error}") from error
+            raise TemplateRefused(
+                f"The model's chat template failed: {type(error).__name__}: {_cut(str(error))}"
+            ) from error
         finally:
-            _render.reset(token)
+            limits.current.reset(token)
         return "".join(parts)
 
 
@@ -322,7 +259,11 @@ def _list_ids(values: Iterable[TemplateValue]) -> Iterator[int]:
 
 
 def _sentence(error: TemplateError) -> str:
-    words = error.message or type(error).__name__
-    if isinstance(error, _Limit):
+    words = _cut(error.message or type(error).__name__)
+    if isinstance(error, limits.Limit):
         return f"The model's chat template was stopped: {words}."
     return f"The model's chat template refuses this conversation: {words}"
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
