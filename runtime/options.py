@@ -40,7 +40,7 @@ MAX_ADAPTER_SCALE = 100.0
 Scale = Annotated[float, Meta(ge=-MAX_ADAPTER_SCALE, le=MAX_ADAPTER_SCALE)]
 RopeScalingType = Literal["auto", "none", "linear", "yarn"]
 Pooling = Literal["auto", "mean", "cls", "last", "rank"]
-SpeculationMode = Literal["auto", "off", "lookup", "draft"]
+SpeculationMode = Literal["auto", "off", "lookup", "draft", "mtp"]
 
 
 class Adapter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -188,7 +188,8 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         SpeculationMode,
         _meta(
             "Speculative decoding",
-            "Who guesses ahead: 'draft' is the draft model, 'lookup' what the conversation said before.",
+            "Who guesses ahead: 'draft' is the draft model, 'lookup' what the conversation said before, 'mtp' the "
+            "model's own multi-token heads, which few models have. 'auto' is the draft model where one is named.",
         ),
     ] = "auto"
     n_draft_max: Annotated[

@@ -50,23 +50,32 @@ def layer_cells(layer: LayerShape, n_cells: int, n_seq_max: int, n_ubatch: int) 
 
 
 def layer_context_bytes(
-    layer: LayerShape, *, n_cells: int, n_seq_max: int, n_ubatch: int, type_k: KvType, type_v: KvType
+    layer: LayerShape, *, n_cells: int, n_seq_max: int, n_ubatch: int, type_k: KvType, type_v: KvType, n_rs_seq: int = 0
 ) -> int:
-    """KV cache and recurrent state of one layer, for one pool all sequences share and no full-size windows."""
+    """KV cache and recurrent state of one layer, for one pool all sequences share and no full-size windows.
+
+    `n_rs_seq`: tokens that a recurrent state can be taken back by.
+    """
     cells = layer_cells(layer, n_cells, n_seq_max, n_ubatch) if layer.k_width or layer.v_width else 0
     cache = cells * (row_bytes(type_k, layer.k_width) + row_bytes(type_v, layer.v_width))
-    return cache + layer.state_bytes * n_seq_max
+    return cache + layer.state_bytes * n_seq_max * (1 + n_rs_seq)
 
 
 def context_bytes(
-    shape: ModelShape, *, n_cells: int, n_seq_max: int, n_ubatch: int, type_k: KvType, type_v: KvType
+    shape: ModelShape, *, n_cells: int, n_seq_max: int, n_ubatch: int, type_k: KvType, type_v: KvType, n_rs_seq: int = 0
 ) -> int:
     """KV cache and recurrent state of all layers; 0 for an encoder, which keeps none."""
     if not shape.has_memory:
         return 0
     return sum(
         layer_context_bytes(
-            layer, n_cells=n_cells, n_seq_max=n_seq_max, n_ubatch=n_ubatch, type_k=type_k, type_v=type_v
+            layer,
+            n_cells=n_cells,
+            n_seq_max=n_seq_max,
+            n_ubatch=n_ubatch,
+            type_k=type_k,
+            type_v=type_v,
+            n_rs_seq=n_rs_seq,
         )
         for layer in shape.layers
     )

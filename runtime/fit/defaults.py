@@ -28,6 +28,7 @@ from runtime.errors import BadRequest, NotEnoughMemory
 from runtime.fit.context_memory import context_bytes, is_quantized, padded
 from runtime.fit.rope import rope_of
 from runtime.gguf.architecture import ModelShape
+from runtime.gguf.heads import TAKES_BACK_BY_SNAPSHOT, why_no_heads
 from runtime.messages.load import ResolvedLoad, Speculator, TensorOverride
 from runtime.options import FlashAttention, LoadOptions
 from runtime.units import format_bytes
@@ -54,8 +55,11 @@ SCORES_BYTES = 128 * 1024 * 1024
 """Scores of one layer of attention that are not worth a smaller micro-batch."""
 LEAST_N_UBATCH = 128
 _POOLING_CLS, _POOLING_LAST, _POOLING_RANK = 2, 3, 4  # enum llama_pooling_type (llama.h)
-N_DRAFT_MAX: dict[Speculator, int] = {"off": 0, "lookup": 8, "draft": 4}
-"""Longest guesses: a repeated passage goes on for long, a small model soon goes another way."""
+N_DRAFT_MAX: dict[Speculator, int] = {"off": 0, "lookup": 8, "draft": 4, "mtp": 3}
+"""Longest guesses: a repeated passage goes on for long, a small model soon goes another way; heads were trained for the
+first token of a guess."""
+MAX_SNAPSHOTS = 3
+"""Longest guess by itself where each of its tokens costs a state of every sequence."""
 MAX_DRAFT_ROWS = 32
 """Rows of guesses in one step, over all conversations: each takes memory for its logits, and a step of many
 conversations is wide already."""
@@ -114,6 +118,9 @@ def resolve(
         raise BadRequest(f"A V cache of type {options.type_v} needs flash attention.", param="type_v")
     speculation = speculator(shape, options)
     n_draft_max = (options.n_draft_max or N_DRAFT_MAX[speculation]) if speculation != "off" else 0
+    n_rs_seq = 0
+    if n_draft_max and shape.architecture in TAKES_BACK_BY_SNAPSHOT:
+        n_rs_seq = n_draft_max = options.n_draft_max or min(n_draft_max, MAX_SNAPSHOTS)
     n_parallel = options.n_parallel or DEFAULT_N_PARALLEL
     has_points = shape.is_recurrent or shape.is_hybrid or shape.n_swa > 0
     idle = 0 if has_points else min(n_parallel, MAX_IDLE_SEQUENCES)
@@ -130,10 +137,10 @@ def resolve(
         n_batch = n_ubatch = max(wanted, n_ubatch)
         n_seq_max = min(ENCODER_SEQUENCES, n_batch)
     n_ubatch = min(n_ubatch, n_batch)
-    n_ctx, n_cells = _fit(shape, options, wanted, n_parallel, n_seq_max, n_ubatch, free_bytes)
+    n_ctx, n_cells = _fit(shape, options, wanted, n_parallel, n_seq_max, n_ubatch, free_bytes, n_rs_seq)
     flash_attn: FlashAttention = options.flash_attn
     if flash_attn == "auto" and not placement.n_gpu_layers and shape.has_memory and not is_quantized(options.type_v):
-        left_bytes = free_bytes - _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch)
+        left_bytes = free_bytes - _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch, n_rs_seq)
         if found := _n_ubatch_without_flash(shape, options, n_cells, n_ubatch, left_bytes):
             flash_attn, n_ubatch = "off", found if options.n_ubatch else max(found, least_n_ubatch)
     draft_rows = min(n_parallel * n_draft_max, MAX_DRAFT_ROWS)
@@ -164,6 +171,7 @@ def resolve(
         rope=rope_of(shape, options, n_ctx),
         speculation=speculation,
         n_draft_max=n_draft_max,
+        n_rs_seq=n_rs_seq,
         adapters=shape.adapters,
     )
 
@@ -178,12 +186,18 @@ def _pooling(shape: ModelShape, options: LoadOptions) -> Literal["mean", "cls", 
     return "cls" if shape.pooling_type == _POOLING_CLS else "last" if shape.pooling_type == _POOLING_LAST else "mean"
 
 
-def can_roll_back(shape: ModelShape) -> bool:
+def can_roll_back(shape: ModelShape, n_rs_seq: int) -> bool:
     """Whether the last tokens can be taken out of the model's memory again, which wrong guesses need.
 
-    A recurrent state has gone on; windows of attention keep what they need for it (llama-kv-cache.cpp reuses only
-    cells that are outside the window of the next position already).
+    Windows of attention keep what they need for it (llama-kv-cache.cpp reuses only cells that are outside the window of
+    the next position already). A recurrent state has gone on, unless llama.cpp keeps snapshots of it.
+
+    Args:
+        shape: the model.
+        n_rs_seq: snapshots of each state.
     """
+    if shape.architecture in TAKES_BACK_BY_SNAPSHOT:
+        return shape.has_memory and n_rs_seq > 0
     return shape.has_memory and not shape.is_recurrent and not shape.is_hybrid
 
 
@@ -191,13 +205,25 @@ def speculator(shape: ModelShape, options: LoadOptions) -> Speculator:
     """Who guesses ahead for this model.
 
     Raises:
-        BadRequest: a draft is asked for without a draft model.
+        BadRequest: a draft is asked for without a draft model, or the model's own heads where they cannot guess
+            (`param`).
     """
     if options.speculation == "draft" and not options.draft_model:
         raise BadRequest(
             "Speculative decoding by a draft needs a draft model.", hint="Name a draft model.", param="draft_model"
         )
-    if not can_roll_back(shape) or options.speculation == "off":
+    if options.speculation == "mtp":
+        reason = why_no_heads(shape) or (
+            "" if can_roll_back(shape, MAX_SNAPSHOTS) else "its memory cannot take back a wrong guess"
+        )
+        if reason:
+            raise BadRequest(
+                f"This model cannot guess with heads of its own: {reason}.",
+                hint="Choose another kind of speculative decoding: a draft model, 'lookup', or 'off'.",
+                param="speculation",
+            )
+        return "mtp"
+    if not can_roll_back(shape, MAX_SNAPSHOTS) or options.speculation == "off":
         return "off"
     if options.wants_draft:
         return "draft"
@@ -251,7 +277,9 @@ def _n_ubatch_without_flash(
     return n_ubatch if scores_bytes(shape, n_cells, n_ubatch) <= most_bytes else 0
 
 
-def _context_bytes(shape: ModelShape, options: LoadOptions, n_cells: int, n_seq_max: int, n_ubatch: int) -> int:
+def _context_bytes(
+    shape: ModelShape, options: LoadOptions, n_cells: int, n_seq_max: int, n_ubatch: int, n_rs_seq: int
+) -> int:
     return context_bytes(
         shape,
         n_cells=n_cells,
@@ -259,6 +287,7 @@ def _context_bytes(shape: ModelShape, options: LoadOptions, n_cells: int, n_seq_
         n_ubatch=n_ubatch,
         type_k=options.type_k,
         type_v=options.type_v,
+        n_rs_seq=n_rs_seq,
     )
 
 
@@ -270,11 +299,12 @@ def _fit(
     n_seq_max: int,
     n_ubatch: int,
     free_bytes: int,
+    n_rs_seq: int,
 ) -> tuple[int, int]:
     """Context and pool that fit: first the pool shrinks, then an automatic context."""
 
     def needed(n_cells: int) -> int:
-        return _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch)
+        return _context_bytes(shape, options, n_cells, n_seq_max, n_ubatch, n_rs_seq)
 
     n_ctx = wanted
     while True:

@@ -117,6 +117,7 @@ def unit_context_bytes(shape: ModelShape, resolved: ResolvedLoad, index: int) ->
         n_ubatch=resolved.n_ubatch,
         type_k=resolved.type_k,
         type_v=resolved.type_v,
+        n_rs_seq=resolved.n_rs_seq,
     )
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from runtime.errors import ModelLoadFailed
-from runtime.gguf.attention import Memory, memory_of
+from runtime.gguf.attention import LayerMemory, Memory, memory_of
 from runtime.gguf.header import GgufHeader, TensorInfo
 from runtime.gguf.quantization import tensor_bytes, type_name
 from runtime.messages.load import AdapterLoad
@@ -99,6 +99,9 @@ class ModelShape:
         rope_factor: how many times the file itself stretches its positions (`rope.scaling.factor`).
         pooling_type: llama.cpp's (`enum llama_pooling_type`); 0 where the file does not say.
         has_classifier: a head that makes a score of a text (`cls.*`), as rerank models have.
+        heads: the last of `layers` as they are when they are loaded to predict further tokens
+            (`runtime.gguf.heads`); empty where the file has none.
+        promises_heads: whether its metadata count such layers, in the file or not.
         is_file: False where the sizes were scaled from another quantization (`scaled_to`).
     """
 
@@ -134,6 +137,8 @@ class ModelShape:
     adapters: tuple[AdapterLoad, ...] = ()
     pooling_type: int = 0
     has_classifier: bool = False
+    heads: tuple[LayerShape, ...] = ()
+    promises_heads: bool = False
 
     @property
     def is_moe(self) -> bool:
@@ -170,7 +175,7 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
     memory = memory_of(first)
     tensors = [tensor for header in headers for tensor in header.tensors]
     parts = _Parts(architecture, tensors, len(memory.layers), memory.n_trunk)
-    layers = tuple(parts.layer(index, memory) for index in range(len(memory.layers)))
+    layers = tuple(parts.layer(index, memory.layers[index]) for index in range(len(memory.layers)))
     embedding = next((tensor for tensor in parts.input if tensor.name == EMBEDDING), None)
     has_output = architecture in _NO_OUTPUT or any(tensor.name == "output.weight" for tensor in parts.output)
     is_tied = embedding is not None and not has_output
@@ -211,6 +216,8 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
         rope_factor=_rope_factor(first, architecture),
         pooling_type=first.integer(f"{architecture}.pooling_type") or 0,
         has_classifier=any(_makes_scores(tensor) for tensor in parts.output),
+        heads=tuple(parts.head(memory.n_trunk + index, kept) for index, kept in enumerate(memory.heads)),
+        promises_heads=memory.n_trunk < len(memory.layers),
     )
 
 
@@ -236,19 +243,22 @@ def scaled_to(shape: ModelShape, size_bytes: int) -> ModelShape:
     def types(found: Mapping[str, int]) -> Mapping[str, int]:
         return MappingProxyType({name: scaled(n_bytes) for name, n_bytes in found.items()})
 
-    layers = tuple(
-        replace(
-            layer,
-            weight_bytes=scaled(layer.weight_bytes),
-            expert_bytes=scaled(layer.expert_bytes),
-            tensor_types=types(layer.tensor_types),
-            expert_types=types(layer.expert_types),
+    def layers(found: Sequence[LayerShape]) -> tuple[LayerShape, ...]:
+        return tuple(
+            replace(
+                layer,
+                weight_bytes=scaled(layer.weight_bytes),
+                expert_bytes=scaled(layer.expert_bytes),
+                tensor_types=types(layer.tensor_types),
+                expert_types=types(layer.expert_types),
+            )
+            for layer in found
         )
-        for layer in shape.layers
-    )
+
     return replace(
         shape,
-        layers=layers,
+        layers=layers(shape.layers),
+        heads=layers(shape.heads),
         input_bytes=scaled(shape.input_bytes),
         output_bytes=scaled(shape.output_bytes),
         embd_row_bytes=scaled(shape.embd_row_bytes),
@@ -304,6 +314,7 @@ class _Parts:
         self.output: list[TensorInfo] = []
         self.repeating: list[list[TensorInfo]] = [[] for _ in range(n_layer)]
         self.skipped: list[TensorInfo] = []
+        self._predicting: list[list[TensorInfo]] = [[] for _ in range(n_layer)]
         # LFM2 calls its output norm so (a name that its converter got wrong, kept for old files).
         first = () if architecture.startswith("lfm2") else _FIRST_LAYER
         for tensor in tensors:
@@ -313,6 +324,8 @@ class _Parts:
             elif match is not None:
                 index = int(match[1])
                 (self.repeating[index] if index < n_trunk else self.skipped).append(tensor)
+                if index >= n_trunk:
+                    self._predicting[index].append(tensor)
             elif tensor.name.startswith(_INPUT):
                 self.input.append(tensor)
             elif tensor.name.startswith(first) and n_layer:
@@ -320,11 +333,16 @@ class _Parts:
             else:
                 self.output.append(tensor)
 
-    def layer(self, index: int, memory: Memory) -> LayerShape:
+    def layer(self, index: int, kept: LayerMemory) -> LayerShape:
         """The shape of one layer."""
-        found = self.repeating[index]
+        return self._shape(index, self.repeating[index], kept)
+
+    def head(self, index: int, kept: LayerMemory) -> LayerShape:
+        """The shape of a layer that predicts further tokens, when it is loaded."""
+        return self._shape(index, self._predicting[index], kept)
+
+    def _shape(self, index: int, found: Sequence[TensorInfo], kept: LayerMemory) -> LayerShape:
         experts = [tensor for tensor in found if _is_expert(tensor)]
-        kept = memory.layers[index]
         return LayerShape(
             index=index,
             weight_bytes=bytes_of(found),

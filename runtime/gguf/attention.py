@@ -33,10 +33,12 @@ class LayerMemory:
 class Memory:
     """All layers, and the numbers of the whole model that come from the same keys.
 
-    `n_trunk` layers take part in generating; those behind them predict further tokens and are not loaded.
+    `n_trunk` layers take part in generating; those behind them predict further tokens and are not loaded, unless they
+    are asked for: then they cache what `heads` says. They are nowhere in the file where `heads` is empty.
     """
 
     layers: tuple[LayerMemory, ...]
+    heads: tuple[LayerMemory, ...]
     n_trunk: int
     n_embd: int
     n_ff: int
@@ -291,11 +293,13 @@ def memory_of(header: GgufHeader) -> Memory:
     n_expert = keys.number("expert_count")
     if keys.architecture in ("hunyuan_vl", "hunyuan-dense") and n_expert <= 1:
         n_expert, n_expert_used = 0, (0,) * keys.n_layer
-    layers = _expanded(keys, _layers(keys, n_trunk, n_expert_used))
+    read = _layers(keys, n_trunk, n_expert_used)
+    layers = _expanded(keys, read)
     if len(layers) > MAX_LAYERS:
         raise keys.fail(f"it claims {len(layers)} layers")
     return Memory(
         layers=layers,
+        heads=_predicting(keys, read, n_trunk) if len(layers) == len(read) else (),
         n_trunk=len(layers) - n_predict,
         n_embd=keys.number("embedding_length"),
         n_ff=keys.number("expert_feed_forward_length") or keys.number("feed_forward_length"),
@@ -336,6 +340,22 @@ def _layers(keys: Keys, n_trunk: int, n_expert_used: Sequence[int]) -> list[Laye
             )
         )
     return _compressed(keys, found, n_trunk, heads) if keys.architecture == "deepseek4" else found
+
+
+def _predicting(keys: Keys, layers: Sequence[LayerMemory], n_trunk: int) -> tuple[LayerMemory, ...]:
+    """The layers that predict further tokens, with the plain cache that llama.cpp gives each of them when it runs them.
+
+    Sparse attention is left out there (`llama-model.cpp`, `create_memory`).
+    """
+    if n_trunk >= keys.n_layer or f"blk.{n_trunk}.nextn.eh_proj.weight" not in keys.names:
+        return ()
+    n_embd, windows = keys.number("embedding_length"), _windows(keys, n_trunk, (False,) * keys.n_layer)
+    heads = _Heads(keys, n_embd, layers[0].n_head)
+    found = []
+    for layer in range(n_trunk, keys.n_layer):
+        k_width, v_width = heads.widths(layers[layer].n_head_kv, has_window=windows[layer] > 0)
+        found.append(replace(layers[layer], k_width=k_width, v_width=v_width, n_swa=windows[layer], state_bytes=0))
+    return tuple(found)
 
 
 class _Heads:

@@ -16,6 +16,7 @@ import msgspec
 from runtime.errors import BadRequest, Failure, ModelLoadFailed, RuntimeFault, to_failure
 from runtime.fit.inputs import Ask, PlanInputs, PlanSteps
 from runtime.gguf.architecture import ModelShape, scaled_to
+from runtime.gguf.heads import with_heads
 from runtime.host.adapters import adapted
 from runtime.host.machine import MachineView
 from runtime.host.room import Holding
@@ -153,6 +154,7 @@ class PlannerService:
         if not files:
             raise BadRequest(f"{request.repo} has no GGUF model.", hint="Choose another repository.", param="repo")
         subject, broken = await self._first_readable(request.repo, files, page.commit)
+        subject = _with_heads(subject, request.options)
         inputs = PlanInputs(
             model="",
             shape=subject.shape,
@@ -196,6 +198,7 @@ class PlannerService:
         draft = await self._draft(options)
         if options.lora:
             subject = await asyncio.to_thread(adapted, subject, options.lora, self._find)
+        subject = _with_heads(subject, options)
         machine = await self._machine.now(exact=exact)
         inputs = PlanInputs(
             model=subject.label,
@@ -302,6 +305,11 @@ def without_staying(machine: Machine, staying: Sequence[Holding]) -> Machine:
     return msgspec.structs.replace(
         machine, devices=devices, ram_free_bytes=max(0, machine.ram_free_bytes - hidden.get(CPU, 0))
     )
+
+
+def _with_heads(subject: Subject, options: LoadOptions) -> Subject:
+    """The model with its multi-token heads counted, where they are to guess."""
+    return replace(subject, shape=with_heads(subject.shape)) if options.speculation == "mtp" else subject
 
 
 def _judged(

@@ -13,8 +13,8 @@ from runtime.options import FlashAttention, KvType, RopeScalingType
 DeviceKind = Literal["cpu", "gpu", "igpu", "accelerator", "node"]
 """`igpu`: works in system memory; `node`: memory of another machine, lent by `deskside node`."""
 
-Speculator = Literal["off", "lookup", "draft"]
-"""Who guesses how an answer goes on: nobody, the text so far, or a draft model."""
+Speculator = Literal["off", "lookup", "draft", "mtp"]
+"""Who guesses how an answer goes on: nobody, the text so far, a draft model, or the model's own multi-token heads."""
 
 
 class ComputeDevice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +78,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         adapters: LoRA adapters, in the order of their ids.
         rope: how positions are told; the default is what the file says.
         speculation: who guesses ahead; `n_draft_max` is the longest guess, in tokens.
+        n_rs_seq: tokens that a recurrent state can be taken back by; each costs a further state of every sequence.
         n_cpu_moe: of the first so many layers, the experts stay in system memory (told for people; it is carried out
             by `overrides`).
     """
@@ -108,6 +109,7 @@ class ResolvedLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     rope: RopeScaling = RopeScaling()
     speculation: Speculator = "off"
     n_draft_max: int = 0
+    n_rs_seq: int = 0
     adapters: tuple[AdapterLoad, ...] = ()
 
 

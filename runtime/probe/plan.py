@@ -23,6 +23,7 @@ import msgspec
 
 from runtime.errors import ModelLoadFailed, RuntimeFault, to_failure
 from runtime.gguf.architecture import ModelShape
+from runtime.gguf.heads import with_heads
 from runtime.messages.fit import Measured
 from runtime.messages.load import DeviceMemory, ResolvedLoad
 from runtime.probe.devices import engine_report
@@ -116,10 +117,16 @@ class Prober:
         context: int | None = native.init_from_model(opened.model, parameters.context_params(resolved))
         if not context:
             raise load_error(path, LOG)
+        contexts = [context]
         try:
+            if resolved.speculation == "mtp":
+                heads: int | None = native.init_from_model(opened.model, parameters.heads_params(resolved))
+                if not heads:
+                    raise load_error(path, LOG)
+                contexts.append(heads)
             return memory.measure(
                 opened.model,
-                context,
+                contexts,
                 LOG,
                 shape=opened.shape,
                 resolved=resolved,
@@ -128,7 +135,8 @@ class Prober:
                 by_log=self._by_log,
             )
         finally:
-            native.free(context)
+            for made in reversed(contexts):
+                native.free(made)
 
     def _open(self, path: Path, request: DryRun) -> _Opened:
         resolved = request.resolved
@@ -137,6 +145,7 @@ class Prober:
         key = (
             *(str(path), request.revision, stat.st_size, stat.st_mtime_ns),
             *(resolved.n_gpu_layers, resolved.devices, resolved.tensor_split, resolved.overrides, resolved.nodes),
+            resolved.speculation == "mtp",
         )
         if self._opened is not None and self._opened.key == key:
             return self._opened
@@ -151,6 +160,8 @@ class Prober:
             raise load_error(path, LOG)
         try:
             shape = model_shape(path, model, MappingProxyType(read_metadata(model)))
+            if resolved.speculation == "mtp":
+                shape = with_heads(shape)
         except BaseException:
             native.model_free(model)
             raise

@@ -71,7 +71,9 @@ class Engine:
         self._on_outputs = on_outputs
         self._backend = LlamaBackend(model)
         self._backend.clear()  # the books begin empty
-        self._speculation, self._draft_model = make_speculation(model)
+        speculating = make_speculation(model)
+        self._drafter = speculating.computing
+        self._backend.heads = speculating.heads
         self._scheduler = Scheduler(
             self._backend,
             Limits(
@@ -88,7 +90,7 @@ class Engine:
             eog_ids=model.vocab.eog_ids,
             host_cache_bytes=model.options.host_cache_bytes,
             store=store,
-            speculation=self._speculation,
+            speculation=speculating.speculation,
         )
         self._store = store
         if store is not None:
@@ -295,8 +297,8 @@ class Engine:
     def _generate_step(self, started_s: float) -> None:
         scheduler, backend, figures = self._scheduler, self._backend, self.figures
         plan = scheduler.plan(started_s)
-        if self._draft_model is not None:
-            figures.decode_s += self._draft_model.take_decode_s()
+        if self._drafter is not None:
+            figures.decode_s += self._drafter.take_decode_s()
         if plan is None:
             self._pooled.owed_s = 0.0  # nobody generates
             if scheduler.is_fetching and not self._pooled.jobs:

@@ -28,6 +28,7 @@ from runtime.fit.context_memory import context_bytes
 from runtime.gguf.adapter import with_adapters
 from runtime.gguf.architecture import ModelShape
 from runtime.gguf.facts import read_facts
+from runtime.gguf.heads import GIVES_OUTPUT_ROWS, with_heads
 from runtime.gguf.parts import read_shape
 from runtime.messages.fit import Measured
 from runtime.messages.load import ResolvedLoad
@@ -80,6 +81,7 @@ class LlamaModel:
         has_memory: False for encoders, which only embed.
         can_roll_back: whether the last tokens can be taken out of its memory again.
         draft: the draft model beside it (`runtime.worker.speculation`), which it owns.
+        heads: the context of its own multi-token heads (`runtime.worker.speculation_heads`); 0 without.
         model: the `llama_model` pointer.
         context: the `llama_context` pointer.
         projector: what it sees and hears with; None without.
@@ -99,10 +101,21 @@ class LlamaModel:
         self.has_memory = True
         self.can_roll_back = True
         self.draft: LlamaModel | None = None
+        self.heads = 0
         self.projector: Projector | None = None
         self.adapters = Adapters()
         self.abort = native.AbortFlag()
         native.set_abort_callback(context, native.flag_reader(), self.abort.address)
+
+    @property
+    def gives_output_rows(self) -> bool:
+        """Whether its heads give hidden rows of the wanted rows of a batch alone, or of all."""
+        return self.metadata.get("general.architecture", "") in GIVES_OUTPUT_ROWS
+
+    @property
+    def contexts(self) -> tuple[int, ...]:
+        """Its context, and that of its heads where there is one."""
+        return (self.context, self.heads) if self.heads else (self.context,)
 
     def close(self) -> None:
         """Free the context, the model and its draft model. No engine may run on it any more; twice is harmless."""
@@ -112,6 +125,9 @@ class LlamaModel:
         if self.projector is not None:
             self.projector.close()
             self.projector = None
+        if self.heads:
+            native.free(self.heads)
+            self.heads = 0
         if self.context:
             native.free(self.context)
             self.context = 0
@@ -192,7 +208,7 @@ def load_model(
         on_progress("Warming up", 1.0)
         _warm_up(loaded)
         measured = memory.measure(
-            model, loaded.context, LOG, shape=shape, resolved=loaded.resolved, devices=devices, dry_run=False
+            model, loaded.contexts, LOG, shape=shape, resolved=loaded.resolved, devices=devices, dry_run=False
         )
         if projector is not None:
             on_progress("Reading the projector", 1.0)
@@ -273,6 +289,7 @@ def _placed_only(placement: defaults.Placement, options: LoadOptions) -> Resolve
         devices=placement.devices,
         tensor_split=placement.tensor_split,
         overrides=placement.overrides,
+        speculation="mtp" if options.speculation == "mtp" else "off",
     )
 
 
@@ -330,6 +347,8 @@ def _make_context(
     metadata = MappingProxyType(read_metadata(model))
     shape = model_shape(path, model, metadata)
     free_bytes = psutil.virtual_memory().available
+    if options.speculation == "mtp":
+        shape = with_heads(shape)
     if resolved is None:
         if options.lora:
             shape = with_adapters(shape, planned_adapters(path, options.lora, shape.n_layer))
@@ -344,6 +363,7 @@ def _make_context(
             n_ubatch=resolved.n_ubatch,
             type_k=resolved.type_k,
             type_v=resolved.type_v,
+            n_rs_seq=resolved.n_rs_seq,
         )
         if type(error) is ModelLoadFailed and needed_bytes > free_bytes:
             error = NotEnoughMemory(
@@ -356,11 +376,39 @@ def _make_context(
         raise error
     loaded = LlamaModel(model, context, vocab=Vocab(model), metadata=metadata)
     loaded.resolved = resolved
+    if resolved.speculation == "mtp":
+        try:
+            loaded.heads = _open_heads(path, loaded)
+        except BaseException:
+            native.free(context)
+            raise
     loaded.options = options
     loaded.memory_kind = _memory_kind(model)
     loaded.has_memory = not resolved.embeddings and bool(native.get_memory(context))
-    loaded.can_roll_back = defaults.can_roll_back(shape)
+    loaded.can_roll_back = defaults.can_roll_back(shape, resolved.n_rs_seq)
     return loaded, shape
+
+
+def _open_heads(path: Path, loaded: LlamaModel) -> int:
+    """The context of the model's multi-token heads.
+
+    Raises:
+        ModelLoadFailed: this build of llama.cpp does not give what they work on.
+        NotEnoughMemory: there is none for it.
+    """
+    if not native.HAS_NEXTN:
+        raise ModelLoadFailed(
+            f"The built-in llama.cpp does not offer the multi-token heads of {path.name}.",
+            hint="Choose another kind of speculative decoding.",
+            param="speculation",
+            reason="llama_set_embeddings_nextn is not exported",
+        )
+    heads: int | None = native.init_from_model(loaded.model, parameters.heads_params(loaded.resolved))
+    if not heads:
+        raise load_error(path, LOG)
+    native.set_embeddings_nextn(loaded.context, True, False)
+    native.set_embeddings_nextn(heads, True, loaded.gives_output_rows)
+    return heads
 
 
 def _resolve(

@@ -38,7 +38,7 @@ class _Parts:
 
 def measure(
     model: int,
-    context: int,
+    contexts: Sequence[int],
     log: LlamaLog,
     *,
     shape: ModelShape,
@@ -47,11 +47,11 @@ def measure(
     dry_run: bool,
     by_log: bool = not cxx_map.IS_TRIED,
 ) -> Measured:
-    """Account for a model and the context that was made of it last.
+    """Account for a model and the contexts that were made of it last.
 
     Args:
         model: the `llama_model`.
-        context: its `llama_context`.
+        contexts: its `llama_context`, and that of its multi-token heads where there is one.
         log: with everything printed since the model was opened.
         shape: of the model's files.
         resolved: what it was loaded with.
@@ -61,7 +61,10 @@ def measure(
     """
     names = {device.ggml_name: device.name for device in devices} | {CPU: CPU}
     layers = {index: names.get(name, CPU) for index, name in log.layer_devices().items()}
-    uses = None if by_log else breakdown.read_breakdown(context)
+    uses = None if by_log else breakdown.read_breakdown(contexts[0])
+    if uses is not None:
+        for further in contexts[1:]:  # each of them counts the model
+            uses += tuple(replace(use, model_bytes=0) for use in breakdown.read_breakdown(further) or ())
     if uses is None and dry_run:
         parts = _by_layer(log, names, shape, resolved, layers)
     else:
@@ -145,6 +148,7 @@ def _by_layer(
                 n_ubatch=resolved.n_ubatch,
                 type_k=resolved.type_k,
                 type_v=resolved.type_v,
+                n_rs_seq=resolved.n_rs_seq,
             )
     output_on = _output_device(layers)
     is_copied = _has_other_order((name for name, _size in log.sizes("model")), names)

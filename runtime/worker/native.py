@@ -11,6 +11,7 @@ itself. Here handles are plain addresses (`int`), and each function is bound in 
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int8, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
@@ -89,6 +90,11 @@ def optional(name: str, restype: Any, *argtypes: Any) -> Any:  # noqa: ANN401
         return _bind(name, restype, *argtypes)
     except AttributeError:
         return None
+
+
+def _first(names: Sequence[str], restype: Any, *argtypes: Any) -> Any:  # noqa: ANN401
+    """A function under the first of these names that is exported; None without one."""
+    return next((found for name in names if (found := optional(name, restype, *argtypes)) is not None), None)
 
 
 ModelParams: Any = llama_cpp.llama_model_params
@@ -205,6 +211,27 @@ sampler_init_dry = _bind(
     c_size_t,
 )
 sampler_init_logit_bias = _bind("llama_sampler_init_logit_bias", c_void_p, c_int32, c_int32, POINTER(LogitBias))
+
+
+# C++ functions of `src/llama-ext.h`: as GCC and Clang spell their names, and as MSVC does.
+set_embeddings_nextn = _first(
+    (
+        "_Z26llama_set_embeddings_nextnP13llama_contextbb",
+        "?llama_set_embeddings_nextn@@YAXPEAUllama_context@@_N1@Z",
+        "llama_set_embeddings_nextn",
+    ),
+    *(None, c_void_p, c_bool, c_bool),
+)
+get_embeddings_nextn = _first(
+    (
+        "_Z26llama_get_embeddings_nextnP13llama_context",
+        "?llama_get_embeddings_nextn@@YAPEAMPEAUllama_context@@@Z",
+        "llama_get_embeddings_nextn",
+    ),
+    *(c_void_p, c_void_p),
+)
+HAS_NEXTN: bool = set_embeddings_nextn is not None and get_embeddings_nextn is not None
+"""Whether this build of llama.cpp gives the hidden rows that multi-token heads work on."""
 
 
 def flag_reader() -> int:

@@ -18,6 +18,7 @@ GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q
 _ROPE_SCALING = {"auto": -1, "none": 0, "linear": 1, "yarn": 2}  # enum llama_rope_scaling_type
 _FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 _LOAD_MODE_AUTO, _LOAD_MODE_NONE = -1, 0  # enum llama_load_mode
+_CONTEXT_TYPE_MTP = 1  # enum llama_context_type
 _SPLIT_MODE_LAYER = 1  # enum llama_split_mode
 POOLING_NONE, POOLING_RANK = 0, 4  # enum llama_pooling_type
 MAX_OVERRIDES = 4095
@@ -60,6 +61,7 @@ class LoadParameters:
             params.tensor_buft_overrides = ctypes.cast(self._overrides, ctypes.c_void_p)
         params.load_mode = _LOAD_MODE_AUTO if resolved.use_mmap and not no_alloc else _LOAD_MODE_NONE
         params.no_alloc = no_alloc
+        params.load_mtp = resolved.speculation == "mtp"
         self.params = params
 
 
@@ -96,6 +98,7 @@ def context_params(resolved: ResolvedLoad) -> Any:  # noqa: ANN401 - a C struct
     params.n_batch = resolved.n_batch
     params.n_ubatch = resolved.n_ubatch
     params.n_seq_max = resolved.n_seq_max
+    params.n_rs_seq = resolved.n_rs_seq
     params.n_outputs_max = resolved.n_outputs_max
     params.n_threads = params.n_threads_batch = resolved.n_threads
     params.flash_attn_type = _FLASH[resolved.flash_attn]
@@ -119,4 +122,13 @@ def context_params(resolved: ResolvedLoad) -> Any:  # noqa: ANN401 - a C struct
     params.swa_full = resolved.swa_full
     params.kv_unified = resolved.kv_unified
     params.no_perf = True
+    return params
+
+
+def heads_params(resolved: ResolvedLoad) -> Any:  # noqa: ANN401 - a C struct
+    """The parameters of the context that runs a model's multi-token heads: the same sequences and cells."""
+    params = context_params(resolved)
+    params.ctx_type = _CONTEXT_TYPE_MTP
+    params.n_rs_seq = 0
+    params.n_outputs_max = resolved.n_seq_max
     return params

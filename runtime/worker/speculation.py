@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from runtime.options import LoadOptions
 from runtime.scheduler.speculation import Drafter, Speculation
 from runtime.worker.load import LlamaModel, load_model
 from runtime.worker.speculation_draft import DraftModelDrafter, check_vocabularies
+from runtime.worker.speculation_heads import HeadsDrafter
 from runtime.worker.speculation_lookup import LookupDrafter
 
 _log = logging.getLogger(__name__)
@@ -71,22 +74,47 @@ def _resolved(model: LlamaModel, path: Path) -> ResolvedLoad:
     return defaults.resolve_draft(shape, model.options, own, n_cores=own.n_threads, placement=placement)
 
 
-def make_speculation(model: LlamaModel) -> tuple[Speculation | None, DraftModelDrafter | None]:
-    """Who decides about drafts for this model, if anyone does, and the draft model at work, if there is one."""
+class TimedDrafter(Drafter, Protocol):
+    """A drafter that computes."""
+
+    def take_decode_s(self) -> float:
+        """Seconds inside llama.cpp since it was last asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Speculating:
+    """What a model was loaded with to guess.
+
+    Attributes:
+        speculation: decides about drafts; None makes none.
+        computing: the draft model or the heads at work, if there is one.
+        heads: the model's own heads, which follow what its memory holds.
+    """
+
+    speculation: Speculation | None = None
+    computing: TimedDrafter | None = None
+    heads: HeadsDrafter | None = None
+
+
+def make_speculation(model: LlamaModel) -> Speculating:
+    """Who decides about drafts for this model, if anyone does, and who makes them."""
     resolved = model.resolved
     if model.options.speculation in ("lookup", "draft") and resolved.speculation == "off":
         _log.info("nothing is drafted for %s: its memory cannot take back a wrong guess", model.facts.name)
     if resolved.speculation == "off" or not model.can_roll_back:
-        return None, None
-    by_model = None
-    drafter: Drafter = LookupDrafter()
+        return Speculating()
+    computing: TimedDrafter | None = None
+    heads = None
+    p_min = model.options.draft_p_min
     if resolved.speculation == "draft":
         if model.draft is None:
-            return None, None
-        drafter = by_model = DraftModelDrafter(
-            model.draft, n_vocab=model.vocab.n_tokens, p_min=model.options.draft_p_min
-        )
+            return Speculating()
+        computing = DraftModelDrafter(model.draft, n_vocab=model.vocab.n_tokens, p_min=p_min)
+    elif resolved.speculation == "mtp":
+        computing = heads = HeadsDrafter(model, p_min=p_min)
+    drafter = LookupDrafter() if computing is None else computing
     speculation = Speculation(
         drafter, n_draft_max=resolved.n_draft_max, n_vocab=model.vocab.n_tokens, eog_ids=model.vocab.eog_ids
     )
-    return speculation, by_model
+    return Speculating(speculation, computing, heads)

@@ -19,7 +19,7 @@ _WITHOUT_MEANING = frozenset(
     {
         *("n_ctx", "n_cells", "n_parallel", "n_seq_max", "n_batch", "n_ubatch", "n_outputs_max", "n_threads"),
         *("n_gpu_layers", "n_cpu_moe", "devices", "tensor_split", "overrides", "nodes", "offload_kqv", "use_mmap"),
-        *("speculation", "n_draft_max"),
+        *("speculation", "n_draft_max", "n_rs_seq"),
     }
 )
 """Fields of `ResolvedLoad` that say where and how much is computed at a time, not what. A new field counts at first."""

@@ -219,7 +219,7 @@ def asked(
     for label, placement in placements(shape, device, node):
         for kv in KV_TYPES:
             found[label, kv] = [request(subject, shape, n_ctx, kv, placement) for n_ctx in contexts]
-    if can_roll_back(shape) and not subject.projector:
+    if can_roll_back(shape, 0) and not subject.projector:
         for n_ctx in contexts:
             for label, one in with_drafts(subject, shape, n_ctx):
                 found.setdefault((label, "f16"), []).append(one)

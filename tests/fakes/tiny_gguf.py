@@ -27,12 +27,21 @@ class RopeMetadata:
     orig_ctx: int
 
 
-def _writer(path: Path, architecture: str, n_ctx_train: int = 4096, extra_tokens: int = 0) -> gguf.GGUFWriter:
+def tiny_writer(
+    path: Path,
+    architecture: str,
+    n_ctx_train: int = 4096,
+    extra_tokens: int = 0,
+    *,
+    n_layer: int = _N_LAYER,
+    n_embd: int = N_EMBD,
+) -> gguf.GGUFWriter:
+    """A writer that has the name, the sizes and the vocabulary of a tiny model."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(f"tiny {architecture}")
     writer.add_context_length(n_ctx_train)
-    writer.add_embedding_length(N_EMBD)
-    writer.add_block_count(_N_LAYER)
+    writer.add_embedding_length(n_embd)
+    writer.add_block_count(n_layer)
     tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % byte for byte in range(256))]
     tokens += [bytes([32 + index]) for index in range(N_VOCAB - len(tokens))]
     tokens += [b"word%d" % index for index in range(extra_tokens)]
@@ -80,7 +89,7 @@ def write_transformer(
     `added` is added to its weights, by name.
     """
     n_head, n_head_kv, head = 4, 2, 16
-    writer = _writer(path, architecture, n_ctx_train, extra_tokens)
+    writer = tiny_writer(path, architecture, n_ctx_train, extra_tokens)
     n_vocab = N_VOCAB + extra_tokens
     if rope is not None:
         writer.add_rope_scaling_type(rope.scaling_type)
@@ -139,7 +148,7 @@ def write_transformer(
 def write_mamba(path: Path, *, seed: int = 1) -> Path:
     """A recurrent model: its memory is one state a sequence, which cannot be cut."""
     inner, state, conv, dt_rank = 2 * N_EMBD, 16, 4, 8
-    writer = _writer(path, "mamba")
+    writer = tiny_writer(path, "mamba")
     writer.add_feed_forward_length(0)
     writer.add_head_count(0)
     writer.add_ssm_conv_kernel(conv)
@@ -175,6 +184,6 @@ def write_mamba(path: Path, *, seed: int = 1) -> Path:
 
 def write_unknown(path: Path) -> Path:
     """A well-formed file of an architecture that does not exist."""
-    writer = _writer(path, "flux-capacitor")
+    writer = tiny_writer(path, "flux-capacitor")
     finish(writer, {"token_embd.weight": np.zeros((N_VOCAB, N_EMBD))})
     return path

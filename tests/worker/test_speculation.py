@@ -62,7 +62,7 @@ def plain(folder: Path) -> Iterator[EngineRig]:
 
 def always_drafts(rig: EngineRig) -> EngineRig:
     """Whatever a step takes, drafts pay."""
-    speculation = rig.engine._speculation
+    speculation = rig.engine._scheduler._speculation
     assert speculation is not None
 
     def measure(n_rows: int, step_s: float) -> None:
