@@ -7,8 +7,10 @@ Exact where `ModelShape.kv_source` is "exact" (`llama-kv-cache.cpp`, `llama-kv-c
 from collections.abc import Mapping
 
 from runtime.gguf.architecture import LayerShape, ModelShape
+from runtime.messages.load import ResolvedLoad
 from runtime.options import KvType
 
+_F32_BYTES = 4
 CELL_PAD = 256
 """llama.cpp pads the cells of a cache to a multiple of it (`llama-context.cpp`)."""
 
@@ -59,6 +61,11 @@ def layer_context_bytes(
     cells = layer_cells(layer, n_cells, n_seq_max, n_ubatch) if layer.k_width or layer.v_width else 0
     cache = cells * (row_bytes(type_k, layer.k_width) + row_bytes(type_v, layer.v_width))
     return cache + layer.state_bytes * n_seq_max * (1 + n_rs_seq)
+
+
+def hidden_rows_bytes(shape: ModelShape, resolved: ResolvedLoad) -> int:
+    """Hidden rows of a whole batch, which a model's multi-token heads read and give; 0 without them."""
+    return 2 * _F32_BYTES * shape.n_embd * resolved.n_batch if resolved.speculation == "mtp" else 0
 
 
 def context_bytes(

@@ -10,7 +10,7 @@ batches of 128 to 2,048 and contexts of 4,096 to 32,768, with flash attention an
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.fit.context_memory import layer_cells, layer_context_bytes
+from runtime.fit.context_memory import hidden_rows_bytes, layer_cells, layer_context_bytes
 from runtime.fit.placement import CPU, unit_devices
 from runtime.gguf.architecture import LayerShape, ModelShape
 from runtime.messages.fit import Measured
@@ -125,7 +125,9 @@ def output_rows_bytes(shape: ModelShape, resolved: ResolvedLoad) -> int:
     """Logits that the host reads: one row a sequence (with embeddings, one row of those a token of a batch)."""
     if resolved.embeddings:
         return F32 * shape.n_embd * resolved.n_batch
-    return F32 * shape.n_vocab * (resolved.n_outputs_max or resolved.n_seq_max)
+    heads_rows = resolved.n_seq_max if resolved.speculation == "mtp" else 0
+    rows = (resolved.n_outputs_max or resolved.n_seq_max) + heads_rows
+    return F32 * shape.n_vocab * rows + hidden_rows_bytes(shape, resolved)
 
 
 # --- compute ----------------------------------------------------------------------------------------------
@@ -159,7 +161,21 @@ def compute_bytes(
         peak += _copied_weight_bytes(shape, resolved, devices)
         if len(set(devices)) > 1 and CPU not in devices and not resolved.n_cpu_moe:
             peak += (PIPELINE_COPIES - 1) * (masks + row)
+    if resolved.speculation == "mtp" and shape.n_layer - 1 in mine:
+        peak += _heads_compute_bytes(shape, resolved)
     return masks + peak
+
+
+def _heads_compute_bytes(shape: ModelShape, resolved: ResolvedLoad) -> int:
+    """The buffer of the context that runs a model's multi-token heads: one layer, and a few rows of logits."""
+    layer = shape.layers[-1]
+    words = max(
+        _attention_words(shape, layer, resolved) + 3 * shape.n_embd,
+        _ffn_words(shape, layer) + (_EXPERT_ROWS if layer.expert_bytes else _DENSE_ROWS)[0] * shape.n_embd,
+    )
+    logits = F32 * resolved.n_seq_max * shape.n_vocab
+    masks = resolved.n_ubatch * (2 if _has_flash(resolved) else F32) * resolved.n_cells
+    return masks + max(F32 * resolved.n_ubatch * words, logits)
 
 
 def _host_bytes(shape: ModelShape, resolved: ResolvedLoad) -> int:

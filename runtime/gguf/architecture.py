@@ -216,7 +216,7 @@ def shape_of(headers: Sequence[GgufHeader]) -> ModelShape:
         rope_factor=_rope_factor(first, architecture),
         pooling_type=first.integer(f"{architecture}.pooling_type") or 0,
         has_classifier=any(_makes_scores(tensor) for tensor in parts.output),
-        heads=tuple(parts.head(memory.n_trunk + index, kept) for index, kept in enumerate(memory.heads)),
+        heads=tuple(parts.heads(memory)),
         promises_heads=memory.n_trunk < len(memory.layers),
     )
 
@@ -337,9 +337,12 @@ class _Parts:
         """The shape of one layer."""
         return self._shape(index, self.repeating[index], kept)
 
-    def head(self, index: int, kept: LayerMemory) -> LayerShape:
-        """The shape of a layer that predicts further tokens, when it is loaded."""
-        return self._shape(index, self._predicting[index], kept)
+    def heads(self, memory: Memory) -> Iterable[LayerShape]:
+        """The layers that predict further tokens, as they are when they are loaded; none where they are left out."""
+        first = self._predicting[memory.n_trunk] if memory.n_trunk < len(self._predicting) else []
+        if any(tensor.name.endswith(".nextn.eh_proj.weight") for tensor in first):
+            for index, kept in enumerate(memory.heads, memory.n_trunk):
+                yield self._shape(index, self._predicting[index], kept)
 
     def _shape(self, index: int, found: Sequence[TensorInfo], kept: LayerMemory) -> LayerShape:
         experts = [tensor for tensor in found if _is_expert(tensor)]

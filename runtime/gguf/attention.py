@@ -34,7 +34,7 @@ class Memory:
     """All layers, and the numbers of the whole model that come from the same keys.
 
     `n_trunk` layers take part in generating; those behind them predict further tokens and are not loaded, unless they
-    are asked for: then they cache what `heads` says. They are nowhere in the file where `heads` is empty.
+    are asked for: then they cache what `heads` says.
     """
 
     layers: tuple[LayerMemory, ...]
@@ -347,8 +347,6 @@ def _predicting(keys: Keys, layers: Sequence[LayerMemory], n_trunk: int) -> tupl
 
     Sparse attention is left out there (`llama-model.cpp`, `create_memory`).
     """
-    if n_trunk >= keys.n_layer or f"blk.{n_trunk}.nextn.eh_proj.weight" not in keys.names:
-        return ()
     n_embd, windows = keys.number("embedding_length"), _windows(keys, n_trunk, (False,) * keys.n_layer)
     heads = _Heads(keys, n_embd, layers[0].n_head)
     found = []

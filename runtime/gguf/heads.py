@@ -13,15 +13,15 @@ from runtime.gguf.architecture import ModelShape
 _SINGLE = frozenset(
     {
         *("glm4moe", "deepseek2", "deepseek32", "glm-dsa", "cohere2moe"),
-        *("qwen35", "qwen35moe", "nemotron_h_moe", "bailingmoe3"),
+        *("qwen3next", "qwen35", "qwen35moe", "nemotron_h_moe", "bailingmoe3"),
     }
 )
 """Their graphs (`graph_mtp` in llama.cpp's `src/models`, 0.3.36) take one layer of heads and abort at more."""
 _SEVERAL = frozenset({"hy_v3", "mimo2", "step35"})
 """Theirs choose one of several (`nextn_layer_offset`); the first is used here for every token of a guess."""
 GIVES_OUTPUT_ROWS = frozenset({"mimo2", "step35"})
-"""Their heads give hidden rows of the wanted rows alone (llama.cpp's `masked`); those of others give one for every row of
-a batch, and llama.cpp would take the first of them for the wanted ones if it were told otherwise."""
+"""Their heads give hidden rows of the wanted rows alone (llama.cpp's `masked`). Those of others give one for every row
+of a batch; told to mask, llama.cpp takes the first ones for the wanted ones."""
 TAKES_BACK_BY_SNAPSHOT = frozenset(
     {
         *("kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h", "nemotron_h_moe"),

@@ -347,7 +347,7 @@ def _make_context(
     metadata = MappingProxyType(read_metadata(model))
     shape = model_shape(path, model, metadata)
     free_bytes = psutil.virtual_memory().available
-    if options.speculation == "mtp":
+    if (resolved or options).speculation == "mtp":
         shape = with_heads(shape)
     if resolved is None:
         if options.lora:

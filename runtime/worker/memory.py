@@ -14,7 +14,7 @@ In a dry run llama.cpp prints no sizes of weights and caches: by the log alone t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from runtime.fit.context_memory import layer_context_bytes
+from runtime.fit.context_memory import hidden_rows_bytes, layer_context_bytes
 from runtime.gguf.architecture import ModelShape
 from runtime.messages.fit import Measured
 from runtime.messages.load import DeviceMemory, ResolvedLoad
@@ -82,10 +82,13 @@ def measure(
                 parts.weights[name] = parts.weights.get(name, 0) + n_bytes
     # Printed when the context is made, with a row for each sequence; it grows with the first step that has more.
     n_rows = max(resolved.n_outputs_max, resolved.n_seq_max)
+    own, of_heads = log.sizes("output")[:1], log.sizes("output")[1:]
     parts.output = {
-        name: size_bytes * n_rows // resolved.n_seq_max
-        for name, size_bytes in _by_device(log.sizes("output"), names).items()
+        name: size_bytes * n_rows // resolved.n_seq_max for name, size_bytes in _by_device(own, names).items()
     }
+    for name, size_bytes in _by_device(of_heads, names).items():
+        parts.output[name] = parts.output.get(name, 0) + size_bytes
+    parts.output[CPU] = parts.output.get(CPU, 0) + hidden_rows_bytes(shape, resolved)
     every = (parts.weights, parts.context, parts.compute, parts.output)
     used = [name for name in resolved.devices if any(part.get(name) for part in every)]
     n_layer_on: dict[str, int] = {}

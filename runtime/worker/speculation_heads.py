@@ -49,7 +49,7 @@ class _Followed:
         end: positions the model has decoded.
         fed: positions in the heads' cache; one more than `end` when they guessed behind the model's next row.
         tokens: those of positions `fed` to `end`.
-        hidden: the model's rows at `fed - 1` to `end - 1`, None where one is not known; empty when `fed` is beyond `end`.
+        hidden: the model's rows at `fed - 1` to `end - 1`, None where it is not known; none when `fed` is beyond `end`.
         ahead: the token at `end` and the hidden row it was fed with, when `fed` is beyond `end`.
     """
 

@@ -8,7 +8,9 @@ machine a second one is waited for hundreds of times a token.
   has to gain;
 * fresh text: stories at temperature 1, nothing of which was said before; prompt lookup may not cost more than a little;
 * a draft model: the starter model with its weights as F32, several times as large, drafted for by itself as it is,
-  which guesses nearly always right; and a draft model of random weights, which never does.
+  which guesses nearly always right; and a draft model of random weights, which never does;
+* heads of the model's own (MTP): no model that has them is small enough to be at hand, so models of random weights are
+  written, once so that the heads guess what the model will say, and once so that they never do.
 """
 
 import statistics
@@ -29,6 +31,7 @@ from runtime.worker.load import LlamaModel, load_model
 from runtime.worker.speculation import load_draft
 from tests.bench.command import run_part
 from tests.bench.engine import SteppedEngine
+from tests.fakes.tiny_heads import Heads, write_with_heads
 from tests.support.dequantized import write_f32
 
 N_CTX = 1024
@@ -36,6 +39,7 @@ TOKENS = 192
 LEAST_FRESH = 0.97
 LEAST_REPEATED = 1.1
 LEAST_DRAFT = 1.05
+LEAST_HEADS = 1.2
 LEAST_USELESS_DRAFT = 0.9
 """Some of its guesses are tried again and again, and each costs a step of the draft model too."""
 GREEDY = SamplingOptions(temperature=0)
@@ -139,6 +143,8 @@ def judge(arms: list[Arm]) -> tuple[str, ...]:
         ("fresh", "lookup"): LEAST_FRESH,
         ("F32", "draft: itself, quantized"): LEAST_DRAFT,
         ("F32", "draft: random weights"): LEAST_USELESS_DRAFT,
+        ("heads", "mtp: agreeing heads"): LEAST_HEADS,
+        ("heads", "mtp: random heads"): LEAST_USELESS_DRAFT,
     }
     return tuple(
         f"{arm.way} on {arm.text} text: {arm.of_plain:.3f} < {bound} of the speed without"
@@ -184,7 +190,24 @@ def run(*, quick: bool) -> Report:
         arms += compare("F32", engines, stories[:2], GREEDY, n_tokens)
         for timed in engines:
             timed.model.close()
+    for heads in (Heads.AGREEING, Heads.RANDOM):
+        arms += with_heads(heads, stories[:2], n_tokens)
     return Report(told, tuple(arms), judge(arms))
+
+
+def with_heads(heads: Heads, prompts: tuple[str, ...], n_tokens: int) -> list[Arm]:
+    """A model of 150 MB, with its heads and without."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "heads.gguf"
+        write_with_heads(path, "glm4moe", heads=heads, n_trunk=8, n_embd=512, n_ff=1024)
+        engines = [
+            Timed(f"without {heads.name.lower()} heads", loaded(path, speculation="off")),
+            Timed(f"mtp: {heads.name.lower()} heads", loaded(path, speculation="mtp")),
+        ]
+        found = compare("heads", engines, prompts, GREEDY, n_tokens)
+        for timed in engines:
+            timed.model.close()
+    return found
 
 
 def show(report: Report) -> None:

@@ -123,6 +123,10 @@ def test_when_serve_is_told_who_guesses_and_what_is_stored_then_the_load_options
     assert options == LoadOptions(speculation="lookup", draft_model="small", projector=eyes, disk_cache_bytes=0)
 
 
+def test_when_the_models_own_heads_are_to_guess_then_the_load_options_say_so() -> None:
+    assert parse(["serve", "--speculation", "mtp"]).load_options == LoadOptions(speculation="mtp")
+
+
 def test_when_chat_is_given_sampling_then_the_rest_keeps_its_defaults() -> None:
     options = parse(["chat", "why", "--temperature", "0", "--max-tokens", "9"]).generate_options
     assert options.max_tokens == 9

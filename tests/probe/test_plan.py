@@ -17,7 +17,10 @@ from runtime.errors import (
     NotGguf,
     UnknownArchitecture,
 )
+from runtime.fit.context_memory import context_bytes
 from runtime.fit.defaults import CPU_ONLY, Placement, experts_in_ram, resolve
+from runtime.fit.formula import estimate
+from runtime.gguf.heads import with_heads
 from runtime.gguf.parts import read_headers, read_shape
 from runtime.gguf.sparse import write_sparse
 from runtime.messages.fit import Measured
@@ -26,6 +29,7 @@ from runtime.options import LoadOptions
 from runtime.probe.report import DryRun
 from tests.fakes.engine_rig import starter_path
 from tests.fakes.tiny_gguf import write_mamba, write_transformer, write_unknown
+from tests.fakes.tiny_heads import write_with_heads
 from tests.support.architectures import CASES, measure, write_metadata
 from tests.support.load_child import LoadChild
 from tests.support.probe_child import NodeChild, ProbeChild
@@ -201,6 +205,33 @@ def test_when_memory_is_recurrent_then_its_state_is_the_context(probe: ProbeChil
     asked = resolved(path)
     state = sum(layer.state_bytes for layer in read_shape(path).layers)
     assert probe.dry_run(DryRun(str(path), asked)).memory[0].context_bytes == state * asked.n_seq_max
+
+
+@pytest.mark.parametrize("architecture", ["glm4moe", "deepseek2", "qwen35"])
+def test_when_a_model_guesses_with_heads_of_its_own_then_their_context_is_counted_too(
+    probe: ProbeChild, loads: LoadChild, tmp_path: Path, architecture: str
+) -> None:
+    path = write_with_heads(tmp_path / "heads.gguf", architecture, n_trunk=4)
+    plain, shape = resolved(path), with_heads(read_shape(path))
+    asked = resolve(shape, LoadOptions(n_ctx=1024, speculation="mtp"), n_cores=2, free_bytes=8 * 10**9)
+    without, planned = probe.dry_run(DryRun(str(path), plain)), probe.dry_run(DryRun(str(path), asked))
+    assert by_device(planned) == by_device(loads.load(DryRun(str(path), asked)))
+    (less,), (more,) = without.memory, planned.memory
+    assert more.weight_bytes - less.weight_bytes == shape.heads[0].weight_bytes
+    assert more.context_bytes == context_bytes(
+        shape,
+        n_cells=asked.n_cells,
+        n_seq_max=asked.n_seq_max,
+        n_ubatch=asked.n_ubatch,
+        type_k=asked.type_k,
+        type_v=asked.type_v,
+        n_rs_seq=asked.n_rs_seq,
+    )
+    assert more.compute_bytes > less.compute_bytes
+    (guessed,) = estimate(shape, asked).memory
+    assert guessed.weight_bytes == more.weight_bytes
+    assert guessed.context_bytes == more.context_bytes
+    assert guessed.output_bytes == more.output_bytes
 
 
 def test_when_one_sequence_alone_needs_the_larger_buffer_then_that_is_what_was_said(
