@@ -62,15 +62,13 @@ def measure(
     names = {device.ggml_name: device.name for device in devices} | {CPU: CPU}
     layers = {index: names.get(name, CPU) for index, name in log.layer_devices().items()}
     uses = None if by_log else breakdown.read_breakdown(contexts[0])
-    if uses is not None:
-        for further in contexts[1:]:  # each of them counts the model
-            uses += tuple(replace(use, model_bytes=0) for use in breakdown.read_breakdown(further) or ())
     if uses is None and dry_run:
         parts = _by_layer(log, names, shape, resolved, layers)
     else:
         buffers = _from_log(log) if uses is None else uses
         in_buffers = None if dry_run or by_log else tensor_map.bytes_by_buffer(model)
-        parts = _summed(_without_gaps(buffers, in_buffers), names)
+        beside = () if uses is None else _beside(contexts[1:])
+        parts = _summed((*_without_gaps(buffers, in_buffers), *beside), names)
         if in_buffers is None and any(use.buffer_type == CPU + _MAPPED for use in buffers):
             elsewhere = sum(size for name, size in parts.weights.items() if name != CPU)
             is_copied = _has_other_order((use.buffer_type for use in buffers), names)
@@ -101,6 +99,12 @@ def measure(
         n_layer_on=n_layer_on,
         method="dry_run",
     )
+
+
+def _beside(contexts: Sequence[int]) -> tuple[BufferUse, ...]:
+    """What further contexts of the same model take, each of which counts the model again."""
+    found = (use for context in contexts for use in breakdown.read_breakdown(context) or ())
+    return tuple(replace(use, model_bytes=0) for use in found)
 
 
 def _from_log(log: LlamaLog) -> tuple[BufferUse, ...]:

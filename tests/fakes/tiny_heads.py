@@ -81,7 +81,8 @@ def write_with_heads(
             }
         for name, values in block.items():
             if name.startswith(("attn_output.", "ffn_down", "ssm_out.")):  # what goes back into the row
-                share = (0.0 if is_head else _NOISE) if agrees else _SHARE
+                noise = _NOISE * N_EMBD / n_embd * 64 / n_ff  # wider layers add more
+                share = (0.0 if is_head else noise) if agrees else _SHARE
                 values = values * share  # noqa: PLW2901
             tensors[f"blk.{layer}.{name}"] = values
     finish(writer, tensors)

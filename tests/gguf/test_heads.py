@@ -19,7 +19,7 @@ SECOND = TensorInfo("blk.3.nextn.eh_proj.weight", (128, 64), F32, 0)
 
 def made(architecture: str, *tensors: TensorInfo, n_predict: int = 1, **more: MetaValue) -> ModelShape:
     keys: Mapping[str, MetaValue] = {"block_count": 2 + n_predict, "nextn_predict_layers": n_predict, **more}
-    return shape_of([header_of((EMBEDDING, QUERY, *tensors), architecture, keys=keys)])
+    return shape_of([header_of((EMBEDDING, OUTPUT, QUERY, *tensors), architecture, keys=keys)])
 
 
 def test_heads_when_they_are_loaded_then_have_weights_and_a_cache() -> None:

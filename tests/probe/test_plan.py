@@ -231,7 +231,7 @@ def test_when_a_model_guesses_with_heads_of_its_own_then_their_context_is_counte
     (guessed,) = estimate(shape, asked).memory
     assert guessed.weight_bytes == more.weight_bytes
     assert guessed.context_bytes == more.context_bytes
-    assert guessed.output_bytes == more.output_bytes
+    assert guessed.output_bytes == pytest.approx(more.output_bytes, abs=64 * 1024)  # the log rounds
 
 
 def test_when_one_sequence_alone_needs_the_larger_buffer_then_that_is_what_was_said(

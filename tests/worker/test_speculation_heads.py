@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from runtime.errors import BadRequest
+from runtime.messages.shared import Timings
 from runtime.options import LoadOptions, SamplingOptions
 from runtime.scheduler.plan import BatchPlan
 from runtime.scheduler.speculation import Wish
@@ -37,7 +38,7 @@ def quiet(_stage: str, _fraction: float) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("heads")
     for one in ARCHITECTURES:
-        write_with_heads(made / f"{one}-random.gguf", one, n_trunk=4)
+        write_with_heads(made / f"{one}-random.gguf", one, n_trunk=4, seed=2)  # no near ties in the answers below
         write_with_heads(made / f"{one}-agreeing.gguf", one, heads=Heads.AGREEING, n_trunk=4)
     return made
 
@@ -74,8 +75,8 @@ def always(rig: EngineRig) -> None:
     """Whatever a step takes, and however often guesses are wrong, the longest is made."""
     speculation = rig.engine._scheduler._speculation
     assert speculation is not None
-    speculation._rate = lambda _unit: 0.99  # type: ignore[method-assign]
-    speculation.measure = lambda n_rows, _step_s: speculation.costs.add(n_rows, 0.01)  # type: ignore[method-assign]
+    speculation._rate = lambda unit: 0.99 + 0 * unit.index  # type: ignore[method-assign]
+    speculation.measure = lambda n_rows, step_s: speculation.costs.add(n_rows, 0.01 + 0 * step_s)  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -170,18 +171,19 @@ def share_as_fresh(model: LlamaModel, guesses: Sequence[Guess], *, most: int = 5
 def test_when_heads_guess_then_the_text_is_the_one_without(folder: Path, name: str) -> None:
     bare = loaded(folder, name, speculation="off")
     with running(bare) as rig:
-        expected = [rig.ask(prompt, max_tokens=150, ignore_eos=True)[0] for prompt in PROMPTS]
+        expected = [rig.ask(prompt, max_tokens=100, ignore_eos=True)[0] for prompt in PROMPTS]
     bare.close()
     model = loaded(folder, name)
     with guessing(model) as made:
         rig = made.rig
+        timings: list[Timings] = []
         for _round in range(2):
-            names = [rig.submit(prompt, max_tokens=150, ignore_eos=True) for prompt in PROMPTS]
+            names = [rig.submit(prompt, max_tokens=100, ignore_eos=True) for prompt in PROMPTS]
             timings = [rig.wait(request).timings for request in names]
             assert [rig.texts[request, 0] for request in names] == expected
         drafted = sum(one.draft_tokens for one in timings)
         accepted = sum(one.draft_accepted for one in timings)
-        assert drafted > 300
+        assert drafted > 200
         assert accepted > 0.95 * drafted if name.endswith("agreeing") else accepted < 0.2 * drafted
     model.close()
 
@@ -249,8 +251,7 @@ def test_when_a_state_has_nothing_of_the_heads_then_they_begin_behind_it(folder:
     model = loaded(folder, "glm4moe-random")
     with guessing(model) as made:
         backend = made.rig.engine._backend
-        real = made.drafter.restore
-        made.drafter.restore = lambda seq_id, end, _state: real(seq_id, end, memoryview(b""))  # type: ignore[method-assign]
+        made.drafter.save = lambda seq_id: b"" if seq_id == 0 else b"?"  # type: ignore[method-assign]
         made.rig.ask(LONG, max_tokens=2, ignore_eos=True)
         state = backend.save(0, 2**24)
         assert state is not None
@@ -336,7 +337,7 @@ def test_when_snapshots_of_states_can_be_kept_then_others_may_guess_for_a_hybrid
 ) -> None:
     bare = loaded(folder, "qwen35-agreeing", speculation="off")
     with running(bare) as rig:
-        expected = [rig.ask(prompt, max_tokens=150, ignore_eos=True)[0] for prompt in PROMPTS]
+        expected = [rig.ask(prompt, max_tokens=100, ignore_eos=True)[0] for prompt in PROMPTS]
     bare.close()
     if by_draft:  # that guesses nothing right
         draft = write_transformer(tmp_path / "draft.gguf")
@@ -347,7 +348,7 @@ def test_when_snapshots_of_states_can_be_kept_then_others_may_guess_for_a_hybrid
     assert model.resolved.n_rs_seq == model.resolved.n_draft_max == 3
     with running(model) as rig:
         always(rig)
-        names = [rig.submit(prompt, max_tokens=150, ignore_eos=True) for prompt in PROMPTS]
+        names = [rig.submit(prompt, max_tokens=100, ignore_eos=True) for prompt in PROMPTS]
         timings = [rig.wait(name).timings for name in names]
         assert [rig.texts[name, 0] for name in names] == expected
         assert sum(one.draft_tokens for one in timings) > 50
