@@ -32,6 +32,7 @@ from runtime.messages.load import ComputeDevice, DeviceMemory
 from runtime.options import LoadOptions, ModelsOptions
 from runtime.probe.report import DryRun, EngineReport
 from tests.fakes.tiny_gguf import write_transformer
+from tests.fakes.tiny_heads import write_with_heads
 from tests.fakes.tiny_vision import write_projector
 
 CPU = ComputeDevice("CPU", "a processor", "cpu", 64_000, 32_000)
@@ -198,6 +199,26 @@ def test_when_a_draft_is_named_then_it_is_measured_too(tmp_path: Path) -> None:
         plan = await rig.service.plan(request)
         assert plan.options.draft_model == "two"
         assert {Path(asked.path).stem for asked in rig.probe.asked} == {"one", "two"}
+
+    run(tmp_path, work)
+
+
+def test_when_a_model_is_to_guess_with_heads_of_its_own_then_they_are_planned_or_the_reason_is_told(
+    tmp_path: Path,
+) -> None:
+    path = write_with_heads(tmp_path / "heads.gguf", "glm4moe")
+
+    async def work(rig: Rig) -> None:
+        rig.models["heads"] = InstalledModel("heads", "heads", str(path), 1000)
+        sizes = []
+        for speculation in ("off", "mtp"):
+            options = LoadOptions(n_ctx=512, speculation=speculation)
+            plan = await rig.service.plan(PlanRequest(PlanTarget("heads"), options, exact=False))
+            assert plan.resolved.speculation == speculation
+            sizes.append(plan.needed_bytes)
+        assert sizes[1] > sizes[0] + read_shape(path).heads[0].weight_bytes
+        with pytest.raises(BadRequest, match="cannot guess with heads of its own: it has no multi-token heads"):
+            await rig.service.plan(ask(speculation="mtp"))
 
     run(tmp_path, work)
 
