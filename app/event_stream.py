@@ -9,6 +9,7 @@ from PySide6.QtNetwork import QNetworkReply, QNetworkRequest
 
 from app.sse import EventTooLong, SseParser
 from runtime.errors import BugFault, Failure, HostUnreachable, to_failure
+from runtime.unreadable import UNREADABLE
 
 E = TypeVar("E")
 
@@ -38,7 +39,7 @@ def reply_failure(reply: QNetworkReply, body: bytes) -> Failure:
     if status and status not in HTTP_OK:
         try:
             return msgspec.json.decode(body, type=Failure)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return to_failure(BugFault(f"The host answered with HTTP status {status} and no reason."))
     return unreachable(reply.errorString())
 
@@ -118,7 +119,7 @@ class EventStream(QObject, Generic[E]):
         for payload in payloads:
             try:
                 events.append(self._decoder.decode(payload))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 # A newer host may tell things this window does not know yet.
                 _log.warning("an event was passed over: %s", error)
         if events:

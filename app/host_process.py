@@ -18,6 +18,7 @@ from app.event_stream import HTTP_OK, reply_status
 from app.host_child import HostChild
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
+from runtime.unreadable import UNREADABLE
 
 HostState = Literal["stopped", "starting", "running", "restarting", "failed"]
 CommandProvider = Callable[[DataFolder], Sequence[str]]
@@ -345,7 +346,7 @@ class HostProcess(QObject):
     def _read_host_file(self) -> HostFile | None:
         try:
             return msgspec.json.decode(self._raw_host_file(), type=HostFile)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
     def _probe(self, host: HostFile, tell: Callable[[HostFile, bool], None]) -> None:

@@ -44,6 +44,7 @@ from runtime.messages.library import Download, Job
 from runtime.messages.shared import AnswerShape, Message
 from runtime.messages.tools import ToolCallRequest, ToolServerInfo
 from runtime.options import ApiOptions, KeyLimits, LoadOptions
+from runtime.unreadable import UNREADABLE
 
 __all__ = ["ChatStream", "Failed", "HostLink"]
 
@@ -437,7 +438,7 @@ class HostLink(QObject):
                 return
             try:
                 answer = decode(raw_answer)
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 _log.warning("the answer to %s %s was not understood: %s", method, path, error)
                 tell_failed(to_failure(BugFault(f"The engine's answer to {path} was not understood: {error}")))
                 return

@@ -6,7 +6,6 @@ Load options and API settings belong to the host; conversations and presets to `
 import contextlib
 import logging
 import os
-import tomllib
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,7 @@ from app.notices import Notices
 from app.store.records import ToolSetup
 from app.tasks import Lane
 from runtime import units
+from runtime.toml_text import read_toml
 
 Theme = Literal["system", "light", "dark"]
 
@@ -140,7 +140,7 @@ class Settings(QObject):
             self._say_defaults(str(error))
             return
         try:
-            self._raw = tomllib.loads(raw.decode())
+            self._raw = read_toml(raw.decode())
         except ValueError as error:
             self._move_aside()
             self._say_defaults(str(error))

@@ -12,6 +12,7 @@ import msgspec
 
 from runtime.atomic_files import write_atomically
 from runtime.errors import StorageFault
+from runtime.unreadable import UNREADABLE
 
 T = TypeVar("T")
 
@@ -117,7 +118,7 @@ class KeptSecrets(Generic[T]):
             if self._path.stat().st_size > self._kind.max_file_bytes:
                 return {}
             return msgspec.json.decode(self._path.read_bytes(), type=self._kind.file_type)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNREADABLE):
             return {}
 
     def _change_file(self, name: str, secret: T | None) -> None:

@@ -4,8 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 
+from app.store.codec import kind_of
 from app.store.records import Attachment
 
+_MOST = 2**31 - 1
 _COLUMNS = "sha256, kind, mime, name, size_bytes, width_px, height_px"
 
 
@@ -44,8 +46,15 @@ def attached(connection: sqlite3.Connection, conversation_id: str) -> dict[str, 
     found: dict[str, tuple[Attachment, ...]] = {}
     for row in rows:
         message_id = row[0] or ""
-        found[message_id] = (*found.get(message_id, ()), Attachment(*row[1:]))
+        found[message_id] = (*found.get(message_id, ()), _attachment(*row[1:]))
     return found
+
+
+def _attachment(
+    sha256: str, kind: str, mime: str, name: str, size_bytes: int, width_px: int, height_px: int
+) -> Attachment:
+    sizes = (min(max(size, 0), _MOST) for size in (size_bytes, width_px, height_px))
+    return Attachment(sha256, kind_of(kind), mime, name, *sizes)
 
 
 def erase_orphans(connection: sqlite3.Connection, *, limit: int) -> None:

@@ -1,16 +1,21 @@
 """Columns that hold JSON. A value that no longer reads (written by another version) is left out, not fatal."""
 
 import logging
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
 import msgspec
 
-from app.store.records import AnswerStats, ToolSetup
+from app.store.records import AnswerStats, AttachmentKind, MessageState, ToolSetup
 from runtime.errors import Failure
-from runtime.messages.shared import AnswerShape, ToolCall
+from runtime.messages.shared import AnswerShape, Role, ToolCall
 from runtime.options import GenerateOptions
+from runtime.unreadable import UNREADABLE
 
 V = TypeVar("V")
+L = TypeVar("L", bound=str)
+
+_END_OF_TIME_S = 32_503_680_000.0
+"""The year 3000."""
 
 _log = logging.getLogger(__name__)
 _options = msgspec.json.Decoder(GenerateOptions)
@@ -56,11 +61,38 @@ def decode_tool_calls(raw: str | None) -> tuple[ToolCall, ...]:
     return _decode(raw, _tool_calls) or ()
 
 
+def role_of(raw: str) -> Role:
+    """Who speaks; what no one knows is shown as an answer rather than hiding its conversation."""
+    return _known(raw, get_args(Role), "assistant")
+
+
+def state_of(raw: str) -> MessageState:
+    """How far a message is."""
+    return _known(raw, get_args(MessageState), "interrupted")
+
+
+def kind_of(raw: str) -> AttachmentKind:
+    """What kind of file it is; one that nobody knows is only named."""
+    return _known(raw, get_args(AttachmentKind), "text")
+
+
+def _known(raw: str, known: tuple[L, ...], otherwise: L) -> L:
+    if raw in known:
+        return cast("L", raw)
+    _log.warning("a stored value was taken for %r: %.40r", otherwise, raw)
+    return otherwise
+
+
+def sound_time(raw: float) -> float:
+    """Wall clock seconds; 0 for what is no time of a calendar."""
+    return raw if 0 <= raw < _END_OF_TIME_S else 0.0
+
+
 def _decode(raw: str | None, decoder: "msgspec.json.Decoder[V]") -> V | None:
     if raw is None:
         return None
     try:
         return decoder.decode(raw)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         _log.warning("a stored value was left out: %s", error)
         return None

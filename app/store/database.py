@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from app.store.faults import is_busy, is_damage
-from app.store.salvage import FILES_TABLE, TABLES, salvage
+from app.store.faults import damage, is_busy, is_damage
+from app.store.salvage import FILES_TABLE, TABLES, mended_text, salvage
 from app.store.schema import LATEST, migrate, rebuild_search, version_of
 from runtime import units
 
@@ -68,6 +68,8 @@ def _open_or_recover(path: Path) -> Opened:
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
+        return recover(path)
+    except UnicodeDecodeError:  # of a message of SQLite that names what is damaged
         return recover(path)
     if version_of(connection) > LATEST:  # only its log told so far
         connection.close()
@@ -135,6 +137,7 @@ def _connect(target: Path | str) -> sqlite3.Connection:
 
 def _connect_once(target: Path | str) -> sqlite3.Connection:
     connection = sqlite3.connect(target, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    connection.text_factory = mended_text
     try:
         # Space of deleted conversations is given back by `Store.purge`; must come before the first table.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -145,7 +148,7 @@ def _connect_once(target: Path | str) -> sqlite3.Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA secure_delete = FAST")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         connection.close()
         raise
     return connection
@@ -157,8 +160,8 @@ def _open_checked(path: Path) -> sqlite3.Connection:
     connection = _connect(path)
     try:
         if not was_closed_cleanly and not are_tables_sound(connection):
-            _raise_damage("a check found damage")
-    except sqlite3.Error:
+            raise damage("a check found damage")
+    except (sqlite3.Error, UnicodeDecodeError):
         connection.close()
         raise
     return connection
@@ -173,15 +176,9 @@ def are_tables_sound(connection: sqlite3.Connection) -> bool:
         there = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         checked = [table for table in TABLES if table in there and table != FILES_TABLE]
         verdicts = [connection.execute(f"PRAGMA quick_check({table})").fetchone()[0] for table in checked]
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return False
     return all(verdict == "ok" for verdict in verdicts)
-
-
-def _raise_damage(verdict: str) -> None:
-    error = sqlite3.DatabaseError(verdict)
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    raise error
 
 
 def _move_aside(path: Path) -> Path:

@@ -30,8 +30,21 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is damaged."""
-    return primary_code(error) in _DAMAGED
+    """Whether the file itself is damaged.
+
+    Our own tables say which of their rules was broken; where nothing is said, it was one inside the search index, as
+    where that index asks to be made anew.
+    """
+    code = int(getattr(error, "sqlite_errorcode", 0))
+    is_index = code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_CONSTRAINT_VTAB) or "run 'rebuild'" in str(error)
+    return is_index or primary_code(error) in _DAMAGED
+
+
+def damage(words: str) -> sqlite3.DatabaseError:
+    """An error that says that the file is damaged, where Python's own says something else."""
+    error = sqlite3.DatabaseError(words)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -1,7 +1,6 @@
 """The lane on which the store lives."""
 
 import logging
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -53,15 +52,7 @@ class StoreLane(QObject):
 
         def run() -> tuple[T, Opened | None]:
             store = self._opened()
-            try:
-                result = work(store)
-            except Exception as error:
-                cause = error.__cause__ if isinstance(error.__cause__, sqlite3.Error) else error
-                if not isinstance(cause, sqlite3.Error) or not store.repair(cause):
-                    raise
-                _log.warning("the conversations file was repaired after: %s", cause)
-                result = work(store)
-            return result, store.take_incident()
+            return store.run(work), store.take_incident()
 
         def tell(answer: tuple[T, Opened | None]) -> None:
             result, incident = answer

@@ -17,6 +17,11 @@ TABLES = ("conversation", "message", "preset", "attached", FILES_TABLE)
 _log = logging.getLogger(__name__)
 
 
+def mended_text(raw: bytes) -> str:
+    """A text as it is stored; a damaged letter costs itself, not the row."""
+    return raw.decode("utf-8", "replace")
+
+
 def salvage(damaged: Path, target: sqlite3.Connection) -> int:
     """Copy every readable row into `target`, which has the newest tables and is empty.
 
@@ -28,7 +33,10 @@ def salvage(damaged: Path, target: sqlite3.Connection) -> int:
         Number of conversations in `target` afterwards.
     """
     source = sqlite3.connect(damaged, isolation_level=None)
+    source.text_factory = mended_text
     try:
+        # An index or a trigger whose own words are damaged would otherwise hide every table (sqlite.org/pragma.html).
+        source.execute("PRAGMA writable_schema = ON")
         target.execute("PRAGMA foreign_keys = OFF")
         with transaction(target):
             for table in TABLES:
@@ -44,7 +52,7 @@ def salvage(damaged: Path, target: sqlite3.Connection) -> int:
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     try:
         return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return []
 
 

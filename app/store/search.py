@@ -4,6 +4,7 @@ import re
 import sqlite3
 from dataclasses import dataclass
 
+from app.store.codec import sound_time
 from app.store.records import HIT_BEGIN, HIT_END, FoundRow
 
 MAX_TERMS = 16
@@ -109,4 +110,4 @@ def _row(connection: sqlite3.Connection, conversation_id: str, snippet: str) -> 
     row = connection.execute(
         "SELECT id, title, updated_s, pinned FROM conversation WHERE id = ?", (conversation_id,)
     ).fetchone()
-    return None if row is None else FoundRow(row[0], row[1], row[2], bool(row[3]), snippet)
+    return None if row is None else FoundRow(row[0], row[1], sound_time(row[2]), bool(row[3]), snippet)

@@ -1,12 +1,13 @@
 """The store: every read and write of conversations, messages and presets. Lives on one thread; no Qt objects."""
 
 import contextlib
+import logging
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -19,9 +20,12 @@ from app.store.codec import (
     decode_tool_calls,
     decode_tool_setup,
     encode,
+    role_of,
+    sound_time,
+    state_of,
 )
 from app.store.database import Opened, are_tables_sound, close_database, open_database, recover
-from app.store.faults import fault_of, is_damage
+from app.store.faults import damage, fault_of, is_damage
 from app.store.records import (
     BUSY_STATES,
     Attachment,
@@ -48,6 +52,13 @@ STALE_S = 10.0
 """An unfinished answer not saved for so long has nobody who writes it (running ones are saved every second)."""
 
 SNIPPET_CHARS = 120
+
+_MAX_REPAIRS = 8
+"""Repairs of one run of the program: a disk that damages what was just written is beyond us."""
+
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 _CONVERSATION = (
     "id, title, titled_by_person, created_s, updated_s, pinned, model, preset_id, system_prompt, options, draft, "
@@ -85,6 +96,7 @@ class Store:
         self._path = path
         self._opened = open_database(path)
         self._has_rebuilt_search = False
+        self._n_repairs = 0
         self._incidents: list[Opened] = [self._opened] if self._opened.incident else []
 
     def __enter__(self) -> Self:
@@ -107,6 +119,25 @@ class Store:
             yield self._opened.connection
         except sqlite3.Error as error:
             raise fault_of(error, self._path) from error
+        except UnicodeDecodeError as error:  # of a message of SQLite that names what is damaged
+            found = damage(str(error))
+            raise fault_of(found, self._path) from found
+
+    def run(self, work: Callable[[Self], R]) -> R:
+        """`work(store)`; where it meets damage that is put right (the search index, then the whole file), once more.
+
+        Raises:
+            Exception: whatever `work` raises last.
+        """
+        while True:
+            try:
+                return work(self)
+            except Exception as error:
+                cause = error.__cause__ if isinstance(error.__cause__, sqlite3.Error) else error
+                if not isinstance(cause, sqlite3.Error) or self._n_repairs >= _MAX_REPAIRS or not self.repair(cause):
+                    raise
+                self._n_repairs += 1
+                _log.warning("the conversations file was repaired after: %s", cause)
 
     def repair(self, error: sqlite3.Error) -> bool:
         """After an error: put the file right if it is damaged. True when trying again makes sense."""
@@ -114,13 +145,21 @@ class Store:
         if path is None or not is_damage(error):
             return False
         with self._guard() as connection:
-            if not self._has_rebuilt_search and are_tables_sound(connection):
-                self._has_rebuilt_search = True
-                rebuild_search(connection)
-            else:
+            if not self._rebuild_search(connection):
                 connection.close()
                 self._opened = recover(path)
                 self._incidents.append(self._opened)
+        return True
+
+    def _rebuild_search(self, connection: sqlite3.Connection) -> bool:
+        """Whether the damage was in the search index alone, which is whole again."""
+        if self._has_rebuilt_search or not are_tables_sound(connection):
+            return False
+        self._has_rebuilt_search = True
+        try:
+            rebuild_search(connection)
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            return False
         return True
 
     # --- conversations
@@ -142,7 +181,7 @@ class Store:
                 """,
                 (SNIPPET_CHARS, limit + 1),
             ).fetchall()
-        found = tuple(FoundRow(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows[:limit])
+        found = tuple(FoundRow(row[0], row[1], sound_time(row[2]), bool(row[3]), row[4]) for row in rows[:limit])
         return Found(found, len(rows) > limit)
 
     def search(self, text: str, *, limit: int) -> Found:
@@ -193,18 +232,21 @@ class Store:
             return
         messages = self.messages(conversation_id)
         ids = {message.id: new_id() for message in messages}
-        ids[""] = ""
-        copies = [
-            replace(
-                message,
-                id=ids[message.id],
-                conversation_id=copy_id,
-                parent_id=ids[message.parent_id],
-                active_child_id=ids.get(message.active_child_id, ""),
-                state="interrupted" if message.state in BUSY_STATES else message.state,
+        copies: list[MessageRecord] = []
+        placed: set[str] = set()
+        for message in messages:
+            copies.append(
+                replace(
+                    message,
+                    id=ids[message.id],
+                    conversation_id=copy_id,
+                    # A parent that is gone, or comes behind its child in a damaged file, is none.
+                    parent_id=ids[message.parent_id] if message.parent_id in placed else "",
+                    active_child_id=ids.get(message.active_child_id, ""),
+                    state="interrupted" if message.state in BUSY_STATES else message.state,
+                )
             )
-            for message in messages
-        ]
+            placed.add(message.id)
         now_s = units.now()
         with self._guard() as connection, transaction(connection):
             connection.execute(
@@ -402,8 +444,8 @@ def _conversation(row: _Row, draft_attachments: tuple[Attachment, ...]) -> Conve
         id=row[0],
         title=row[1],
         titled_by_person=bool(row[2]),
-        created_s=row[3],
-        updated_s=row[4],
+        created_s=sound_time(row[3]),
+        updated_s=sound_time(row[4]),
         pinned=bool(row[5]),
         model=row[6],
         preset_id=row[7],
@@ -424,27 +466,24 @@ _MessageRow = tuple[  # columns of _MESSAGE
 
 
 def _message(row: _MessageRow, attachments: tuple[Attachment, ...]) -> MessageRecord:
-    return msgspec.convert(
-        {
-            "id": row[0],
-            "conversation_id": row[1],
-            "parent_id": row[2] or "",
-            "role": row[3],
-            "content": row[4],
-            "reasoning": row[5],
-            "reasoning_s": row[6],
-            "state": row[7],
-            "notice": row[8],
-            "failure": decode_failure(row[9]),
-            "stats": decode_stats(row[10]),
-            "created_s": row[11],
-            "active_child_id": row[12],
-            "tool_calls": decode_tool_calls(row[13]),
-            "tool_call_id": row[14],
-            "tool_name": row[15],
-            "is_error": bool(row[16]),
-            "duration_s": row[17],
-            "attachments": attachments,
-        },
-        MessageRecord,
+    return MessageRecord(
+        id=row[0],
+        conversation_id=row[1],
+        parent_id=row[2] or "",
+        role=role_of(row[3]),
+        content=row[4],
+        reasoning=row[5],
+        reasoning_s=row[6],
+        state=state_of(row[7]),
+        notice=row[8],
+        failure=decode_failure(row[9]),
+        stats=decode_stats(row[10]),
+        created_s=sound_time(row[11]),
+        active_child_id=row[12],
+        tool_calls=decode_tool_calls(row[13]),
+        tool_call_id=row[14],
+        tool_name=row[15],
+        is_error=bool(row[16]),
+        duration_s=row[17],
+        attachments=attachments,
     )

@@ -11,6 +11,7 @@ import msgspec
 from runtime.errors import BugFault, Failure, HostUnreachable, RuntimeFault, from_failure
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
+from runtime.unreadable import UNREADABLE
 
 ANSWER_TIMEOUT_S = 60.0
 """For calls that are answered at once; unloading waits for a process to end."""
@@ -45,7 +46,7 @@ class HostConnection:
         """
         try:
             told = msgspec.json.decode(data.host_file.read_bytes(), type=HostFile)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNREADABLE):
             raise HostUnreachable(
                 "No Deskside host runs on this data folder.", hint="Start it: deskside serve.", address=""
             ) from None
@@ -79,7 +80,7 @@ class HostConnection:
         content = await self._tell(method, path, body, timeout_s=timeout_s)
         try:
             return msgspec.json.decode(content, type=answer)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise BugFault(f"The host's answer cannot be read ({error}).") from error
 
     async def _tell(
@@ -132,7 +133,7 @@ class HostConnection:
                         yield decoder.decode(block[6:])
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise BugFault(f"The host sent an event that cannot be read ({error}).") from error
 
     def _unreachable(self, error: Exception) -> HostUnreachable:
@@ -147,5 +148,5 @@ class HostConnection:
 def _fault_of(content: bytes, status: int) -> RuntimeFault:
     try:
         return from_failure(msgspec.json.decode(content, type=Failure))
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return BugFault(f"The host answered {status} without saying why.")

@@ -10,7 +10,7 @@ from runtime.gguf.adapter import adapter_load, read_adapters, with_adapters
 from runtime.host.admission import Ask
 from runtime.host.subjects import Subject
 from runtime.messages.api import InstalledModel
-from runtime.messages.ipc import Generate
+from runtime.messages.ipc import Embed, Generate, Rerank
 from runtime.options import Adapter, AdapterScale
 
 
@@ -38,6 +38,10 @@ def adapted(subject: Subject, adapters: Sequence[Adapter], find: Callable[[str],
 
 def with_scales(ask: Ask, scales: tuple[AdapterScale, ...] | None) -> Ask:
     """A request with the scales that hold for the model now, where it names none itself."""
-    if scales is None or not isinstance(ask, Generate) or ask.options.lora is not None:
+    if scales is None:
+        return ask
+    if isinstance(ask, Embed | Rerank):
+        return ask if ask.lora is not None else replaced(ask, lora=scales)
+    if not isinstance(ask, Generate) or ask.options.lora is not None:
         return ask
     return replaced(ask, options=replaced(ask.options, lora=scales))

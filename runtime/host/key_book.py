@@ -22,6 +22,7 @@ from runtime.host.settings import SettingsFile, StoredKey
 from runtime.messages.api import ApiKeyInfo, NewKeyAnswer
 from runtime.options import KeyLimits
 from runtime.units import now, now_local
+from runtime.unreadable import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +243,7 @@ def _read(path: Path) -> dict[str, KeyUse]:
         if path.stat().st_size > _MAX_FILE_BYTES:
             return {}
         return msgspec.json.decode(path.read_bytes(), type=dict[str, KeyUse])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return {}
 
 

@@ -25,6 +25,7 @@ from runtime.messages.hardware import HardwareSample
 from runtime.messages.load import ComputeDevice
 from runtime.probe.report import EngineReport
 from runtime.units import now
+from runtime.unreadable import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +270,7 @@ def _wanted(report: EngineReport) -> str:
 def _read_speed(path: Path) -> MachineSpeed | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=MachineSpeed)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None
 
 

@@ -11,6 +11,7 @@ from runtime.atomic_files import write_atomically
 from runtime.errors import AlreadyRunning, StorageFault
 from runtime.messages.api import HostFile
 from runtime.paths import DataFolder
+from runtime.unreadable import UNREADABLE
 
 
 class Ownership:
@@ -75,5 +76,5 @@ def read_host_file(data: DataFolder) -> HostFile | None:
     """Where the host of this folder says it is; `None` when it does not say."""
     try:
         return msgspec.json.decode(data.host_file.read_bytes(), type=HostFile)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None

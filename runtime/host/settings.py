@@ -6,7 +6,6 @@ this version does not know are kept as they stand, so an older Deskside does not
 
 import copy
 import filecmp
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from runtime.atomic_files import write_atomically
 from runtime.errors import BadRequest, StorageFault
 from runtime.messages.tools import ToolServerConfig
 from runtime.options import ApiOptions, KeyLimits, LoadOptions, ModelsOptions
+from runtime.toml_text import read_toml
 from runtime.units import now_local
 
 SETTINGS_VERSION = 1
@@ -241,7 +241,7 @@ class SettingsFile:
 def _parse(path: Path) -> tuple[Raw, int]:
     if path.stat().st_size > _MAX_FILE_BYTES:
         raise ValueError("it is far too large")
-    raw = tomllib.loads(path.read_text("utf-8"))
+    raw = read_toml(path.read_text("utf-8"))
     version = raw.get("version", 0)
     if not isinstance(version, int) or isinstance(version, bool) or version < 0:
         raise ValueError(f"its version is {version!r}")

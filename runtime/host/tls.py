@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -68,7 +69,7 @@ def ensure_own(files: TlsFiles, now: datetime.datetime) -> bool:
         is_good = (
             found.not_valid_before_utc <= now < found.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
             and set(wanted) <= set(known)
-            and found.public_key() == key.public_key()
+            and _belongs(found, key)
             and isinstance(key, ec.EllipticCurvePrivateKey)
         )
     except WorldFault:
@@ -103,7 +104,7 @@ def open_files(files: TlsFiles, now: datetime.datetime, *, is_own: bool) -> tupl
     certificates = _certificates(files)
     first = certificates[0]
     key = _key(files)
-    if first.public_key() != key.public_key():
+    if not _belongs(first, key):
         raise WorldFault(
             f"{files.key_path.name} is not the key of {files.certificate_path.name}.",
             hint="Choose the key that was made with the certificate.",
@@ -184,7 +185,7 @@ def _certificates(files: TlsFiles) -> list[x509.Certificate]:
     raw = _read(files.certificate_path, "certificate")
     try:
         return x509.load_pem_x509_certificates(raw)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise WorldFault(
             f"{files.certificate_path.name} holds no certificate.",
             hint="Choose a PEM file that begins -----BEGIN CERTIFICATE-----.",
@@ -199,11 +200,19 @@ def _key(files: TlsFiles) -> PrivateKeyTypes:
         raise WorldFault(
             f"The key in {files.key_path.name} has a passphrase.", hint="Save a copy of it without one."
         ) from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise WorldFault(
             f"{files.key_path.name} holds no private key.",
             hint="Choose a PEM file that begins -----BEGIN PRIVATE KEY-----.",
         ) from None
+
+
+def _belongs(certificate: x509.Certificate, key: PrivateKeyTypes) -> bool:
+    """Whether it is the key of this certificate; not where the certificate's own cannot be read."""
+    try:
+        return certificate.public_key() == key.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return False
 
 
 def _read(path: Path, what: str) -> bytes:

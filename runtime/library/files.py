@@ -17,6 +17,7 @@ from runtime import units
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.library.disk import DiskFile, Stamp
 from runtime.library.facts import Reading, is_lasting, reader_number
+from runtime.unreadable import UNREADABLE
 
 Verified = Literal["", "ok", "bad"]
 
@@ -357,7 +358,7 @@ def _known(row: Sequence[object]) -> Known:
     size_bytes, mtime_ns, device, inode = map(int, str(stamp).split())
     reading = None
     if reader == reader_number() and isinstance(raw, bytes):
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(*UNREADABLE):
             reading = _reading.decode(raw)
     return Known(
         Stamp(size_bytes, mtime_ns, device, inode),

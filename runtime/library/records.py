@@ -12,6 +12,7 @@ import msgspec
 from runtime import units
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.messages.fit import LoadRecord
+from runtime.unreadable import UNREADABLE
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -74,7 +75,7 @@ class Records:
             return None
         try:
             return _load.decode(row[0])
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             _log.warning("the load record of %s was left out: %s", model, error)
             return None
 
@@ -115,6 +116,6 @@ class Records:
         for (raw,) in rows:
             try:
                 found.append(decoder.decode(raw))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 _log.warning("a measured speed was left out: %s", error)
         return tuple(found)

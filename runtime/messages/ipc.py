@@ -21,7 +21,7 @@ from runtime.messages.shared import (
     ToolCallHead,
     Usage,
 )
-from runtime.options import GenerateOptions, LoadOptions
+from runtime.options import AdapterScale, GenerateOptions, LoadOptions
 
 PROTOCOL_VERSION = 1
 
@@ -67,11 +67,15 @@ class Generate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Embed(msgspec.Struct, frozen=True, tag=True):
-    """Embed each input (text or tokens), in order. `truncate` cuts what is too long at its end."""
+    """Embed each input (text or tokens), in order. `truncate` cuts what is too long at its end.
+
+    `lora` are scales of adapters, as in `GenerateOptions`.
+    """
 
     request_id: str
     inputs: tuple[str | tuple[int, ...], ...]
     truncate: bool = False
+    lora: tuple[AdapterScale, ...] | None = None
 
 
 class Count(msgspec.Struct, frozen=True, tag=True):
@@ -83,11 +87,12 @@ class Count(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rerank(msgspec.Struct, frozen=True, tag=True):
-    """Score how well each document answers the query, with a model made for it."""
+    """Score how well each document answers the query, with a model made for it. `lora` as in `Embed`."""
 
     request_id: str
     query: str
     documents: tuple[str, ...]
+    lora: tuple[AdapterScale, ...] | None = None
 
 
 class Tokenize(msgspec.Struct, frozen=True, tag=True):

@@ -351,7 +351,7 @@ class Front:
         if not 0 < len(request.inputs) <= MAX_INPUTS:
             raise BadRequest(f"From 1 to {MAX_INPUTS:,} inputs can be embedded at once.", param="input")
         inputs = tuple(self._language.embedding_tokens(item, truncate=request.truncate) for item in request.inputs)
-        self._submit(live, EngineRequest(request.request_id, (), pooled=PooledTask(inputs, "vector")))
+        self._submit(live, self._pooled(request, PooledTask(inputs, "vector")))
 
     def _render_rerank(self, live: Live, request: Rerank) -> None:
         if not self._facts.can_rerank:
@@ -359,7 +359,11 @@ class Front:
         if not 0 < len(request.documents) <= MAX_INPUTS:
             raise BadRequest(f"From 1 to {MAX_INPUTS:,} documents can be ranked at once.", param="documents")
         inputs = self._language.pairs.tokens(request.query, request.documents)
-        self._submit(live, EngineRequest(request.request_id, (), pooled=PooledTask(inputs, "score")))
+        self._submit(live, self._pooled(request, PooledTask(inputs, "score")))
+
+    def _pooled(self, request: Embed | Rerank, task: PooledTask) -> EngineRequest:
+        adapters = chosen_adapters(self._facts.adapters, request.lora)
+        return EngineRequest(request.request_id, (), pooled=task, adapters=adapters)
 
     def _submit(self, live: Live, request: EngineRequest) -> None:
         if not self._registry.advance(live, "submitted"):

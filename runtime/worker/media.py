@@ -23,6 +23,7 @@ from runtime.worker.media_cache import MediaCache
 from runtime.worker.media_files import PictureHeader, read_picture, read_sound
 from runtime.worker.media_rows import Chunk, Floats, Ints, Piece, ReadMedia
 from runtime.worker.projector import Projector
+from runtime.worker.webp import webp_pixels
 
 _SAMPLE_BYTES = 1024 * 1024
 _N_POS = 4  # GGML_MROPE_SECTIONS
@@ -81,15 +82,18 @@ class MediaReader:
         if (known := self._cache.get(key)) is not None:
             return known
         with self._decoding:
-            if part.kind == "image":
-                bitmap = self._decode(part.data, read_picture(part.data))
-            else:
-                bitmap = self._decode(read_sound(part.data), None)
+            bitmap = self._picture(part.data) if part.kind == "image" else self._decode(read_sound(part.data), None)
             try:
                 source = self._cut(bitmap, part.kind)
             finally:
                 mtmd.bitmap_free(bitmap)
         return ReadMedia(key, part.kind, tuple(self._pieces(source, key)), source)
+
+    def _picture(self, data: bytes) -> int:
+        header = read_picture(data)
+        if not header.is_webp:
+            return self._decode(data, header)
+        return _bitmap_of(oriented(webp_pixels(data, header.width, header.height), header.orientation))
 
     def _decode(self, data: bytes, header: PictureHeader | None) -> int:
         options = mtmd.init_options()
@@ -217,9 +221,14 @@ def _turned(bitmap: int, orientation: int) -> int:
     pixels: NDArray[np.uint8] = np.ctypeslib.as_array(
         ctypes.cast(mtmd.bitmap_data(bitmap), ctypes.POINTER(ctypes.c_uint8)), shape=shape
     )
-    turned = oriented(pixels, orientation)
-    made: int = mtmd.bitmap_init(turned.shape[1], turned.shape[0], turned.ctypes.data)
+    made = _bitmap_of(oriented(pixels, orientation))
     mtmd.bitmap_free(bitmap)
+    return made
+
+
+def _bitmap_of(pixels: NDArray[np.uint8]) -> int:
+    """A bitmap with a copy of these pixels, [height, width, 3]."""
+    made: int = mtmd.bitmap_init(pixels.shape[1], pixels.shape[0], pixels.ctypes.data)
     return made
 
 

@@ -2,8 +2,8 @@
 
 A few kilobytes can promise or unpack to gigabytes, and llama.cpp's decoders end the process or take all memory then.
 So the size is read from the header here, and what does not fit it is refused. Formats as in their specifications: PNG
-(W3C, third edition), JPEG (ITU T.81), EXIF 2.32, GIF89a, BMP (BITMAPINFOHEADER), RIFF/WAVE, FLAC (RFC 9639), MPEG audio
-(ISO 11172-3) with the Xing tag of its encoders.
+(W3C, third edition), JPEG (ITU T.81), EXIF 2.32, GIF89a, BMP (BITMAPINFOHEADER), WebP (`runtime.worker.webp`),
+RIFF/WAVE, FLAC (RFC 9639), MPEG audio (ISO 11172-3) with the Xing tag of its encoders.
 """
 
 import struct
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.errors import BadRequest
+from runtime.media_kinds import is_riff
+from runtime.worker.webp import webp_size
 
 MAX_PIXELS = 50_000_000
 """What telephones make. Decoding takes some six bytes for each, for a moment."""
@@ -32,16 +34,20 @@ _EXIF_ORIENTATION = 0x0112
 _MPEG_1 = 3
 _MPEG_RESERVED = 1
 _LAYER_1, _LAYER_3 = 3, 1
-_HINT = "Send PNG, JPEG, GIF or BMP."
+_HINT = "Send PNG, JPEG, WebP, GIF or BMP."
 
 
 @dataclass(frozen=True, slots=True)
 class PictureHeader:
-    """Width and height in pixels as stored, and how to turn it: EXIF's orientation, 1 to 8 (1 is as it is)."""
+    """Width and height in pixels as stored, and how to turn it: EXIF's orientation, 1 to 8 (1 is as it is).
+
+    `is_webp`: libmtmd cannot decode it.
+    """
 
     width: int
     height: int
     orientation: int = 1
+    is_webp: bool = False
 
 
 def read_picture(data: bytes) -> PictureHeader:
@@ -59,9 +65,10 @@ def read_picture(data: bytes) -> PictureHeader:
             header = PictureHeader(*struct.unpack_from("<HH", data, 6))
         elif data.startswith(b"BM"):
             header = _bmp(data)
+        elif is_riff(data, b"WEBP"):
+            header = _webp(data)
         else:
-            kind = "a WebP picture" if data[8:12] == b"WEBP" else "no picture of a known format"
-            raise _refused(f"It is {kind}.", _HINT)
+            raise _refused("It is no picture of a known format.", _HINT)
     except (struct.error, IndexError):
         raise _refused("The file ends too early.", "Send the whole file.") from None
     _check_size(header)
@@ -174,6 +181,14 @@ def _bmp(data: bytes) -> PictureHeader:
         return PictureHeader(*struct.unpack_from("<HH", data, 18))
     width, height = struct.unpack_from("<ii", data, 18)
     return PictureHeader(abs(width), abs(height))
+
+
+def _webp(data: bytes) -> PictureHeader:
+    try:
+        width, height, exif = webp_size(data)
+    except ValueError:
+        raise _refused("Its WebP header makes no sense.", "Send the whole file.") from None
+    return PictureHeader(width, height, _exif_orientation(exif), is_webp=True)
 
 
 def _refused(sentence: str, hint: str = "") -> BadRequest:

@@ -20,6 +20,7 @@ from runtime.errors import (
     to_failure,
 )
 from runtime.messages.shared import FinishReason, Timings, Usage
+from runtime.scheduler.adapters import AdapterSet, AdapterTurns, having
 from runtime.scheduler.limits import MIN_PROMPT_ROWS, STALL_LIMIT_S
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PooledTask
 from runtime.worker.load import LlamaModel
@@ -43,6 +44,11 @@ class _Job:
     n_read: int = 0
     vectors: list[bytes] = field(default_factory=list)
 
+    @property
+    def adapters(self) -> AdapterSet | None:
+        """What is applied to the model for it."""
+        return self.request.adapters
+
 
 @dataclass(slots=True, eq=False)
 class _Reading:
@@ -55,11 +61,17 @@ class _Reading:
     n_read: int = 0
     total: NDArray[np.float64] | None = None
 
+    @property
+    def adapters(self) -> AdapterSet | None:
+        """What is applied to the model for it."""
+        return self.job.adapters
+
 
 class PooledBatch:
-    """One decode: pieces of texts, in row order."""
+    """One decode: pieces of texts, in row order. All have the same adapters."""
 
-    def __init__(self) -> None:
+    def __init__(self, adapters: AdapterSet | None = None) -> None:
+        self.adapters = adapters
         self.pieces: list[Piece] = []
         self.readings: list[_Reading] = []
         self.n_rows = 0
@@ -90,6 +102,7 @@ class PooledLane:
         self.jobs: deque[_Job] = deque()  # bounded where requests come in (`Engine.submit`)
         self._readings: list[_Reading] = []
         self._free = list(range(self._context.n_sequences - 1, -1, -1))
+        self._turns = AdapterTurns()
         self._calm_rows = MIN_PROMPT_ROWS
         self.owed_s = 0.0
 
@@ -162,10 +175,22 @@ class PooledLane:
 
     def plan(self, *, others_run: bool) -> tuple[PooledBatch, tuple[EngineOutput, ...]]:
         """The next decode, and endings of requests for which there is no memory; it may then be empty."""
-        failed: tuple[EngineOutput, ...] = ()
         room = min(self._calm_rows, self._context.n_rows_max) if others_run else self._context.n_rows_max
+        failed: tuple[EngineOutput, ...] = ()
         batch = PooledBatch()
-        for reading in self._readings:
+        chosen = self._turns.choose(self.jobs)
+        # Open texts of another set may hold what this one's need: then those are read on.
+        for adapters in dict.fromkeys((chosen, *(reading.adapters for reading in self._readings))):
+            batch, of_these = self._plan_of(adapters, room)
+            failed += of_these
+            if batch.n_rows:
+                break
+        return batch, failed
+
+    def _plan_of(self, adapters: AdapterSet | None, room: int) -> tuple[PooledBatch, tuple[EngineOutput, ...]]:
+        failed: tuple[EngineOutput, ...] = ()
+        batch = PooledBatch(adapters)
+        for reading in having(adapters, self._readings):
             left = len(reading.tokens) - reading.n_read
             if self._context.needs_whole:
                 if not batch.n_rows or batch.n_rows + left <= room:
@@ -174,7 +199,7 @@ class PooledLane:
                 # A long text leaves half of the rows to the other requests.
                 share = room - batch.n_rows if len(self.jobs) == 1 else max((room - batch.n_rows) // 2, 1)
                 batch.add(reading, min(left, share))
-        while self._free and batch.n_rows < room and (job := self._next_job()) is not None:
+        while self._free and batch.n_rows < room and (job := self._next_job(adapters)) is not None:
             tokens = job.task.inputs[job.next_input]
             if self._context.needs_whole:
                 if batch.n_rows and batch.n_rows + len(tokens) > room:
@@ -190,8 +215,8 @@ class PooledLane:
             self._open(job, tokens, batch, room)
         return batch, failed
 
-    def _next_job(self) -> _Job | None:
-        return next((job for job in self.jobs if job.next_input < len(job.task.inputs)), None)
+    def _next_job(self, adapters: AdapterSet | None) -> _Job | None:
+        return next((job for job in having(adapters, self.jobs) if job.next_input < len(job.task.inputs)), None)
 
     def _has_cells(self, n_tokens: int) -> bool:
         return sum(len(reading.tokens) for reading in self._readings) + n_tokens <= self._context.n_cells
@@ -207,7 +232,7 @@ class PooledLane:
 
     def decode(self, batch: PooledBatch) -> int:
         """Decode and wait; returns llama_decode's code."""
-        return self._context.decode(batch.pieces)
+        return self._context.decode(batch.pieces, batch.adapters)
 
     def apply(self, batch: PooledBatch, code: int, started_s: float, now_s: float) -> tuple[EngineOutput, ...]:
         """Take in what a decode returned."""

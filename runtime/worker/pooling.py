@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.errors import NotEnoughMemory
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.plan import BatchPlan
 from runtime.worker import native, parameters
 from runtime.worker.batch import BatchArrays
@@ -75,6 +76,7 @@ class PooledContext:
             self.n_sequences = resolved.n_seq_max
             self.n_rows_max = min(self.n_rows_max, self.n_cells)
         self._arrays = BatchArrays(max(self.n_rows_max, self.n_cells))
+        self._applied = None if self._is_own else loaded.adapters.default  # as `load_model` left it
 
     @property
     def makes_scores(self) -> bool:
@@ -108,11 +110,13 @@ class PooledContext:
         if not context:
             raise NotEnoughMemory("There is not enough memory for the context that reads texts.")
         native.set_abort_callback(context, native.flag_reader(), loaded.abort.address)
-        loaded.adapters.apply(context, loaded.adapters.default)
-        self._context, self.n_cells = context, wanted
+        self._context, self.n_cells, self._applied = context, wanted, None
 
-    def decode(self, pieces: Sequence[Piece]) -> int:
-        """Decode and wait; returns llama_decode's code. After one that is not 0 nothing is held any more."""
+    def decode(self, pieces: Sequence[Piece], adapters: AdapterSet | None = None) -> int:
+        """Decode under these adapters and wait; returns llama_decode's code.
+
+        After one that is not 0 nothing is held any more.
+        """
         plan = BatchPlan()
         for piece in pieces:
             plan.tokens.extend(piece.tokens[piece.start : piece.start + piece.n_rows])
@@ -120,6 +124,9 @@ class PooledContext:
             plan.seq_ids.extend([piece.seq_id] * piece.n_rows)
         plan.output_rows.extend(range(len(plan.tokens)))
         self._arrays.fill(plan)
+        if adapters != self._applied:
+            self._loaded.adapters.apply(self._context, adapters)
+            self._applied = adapters
         code: int = native.decode(self._context, self._arrays.batch)
         if code == 0:
             native.synchronize(self._context)

@@ -16,6 +16,8 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
+from runtime.unreadable import UNREADABLE
+
 MAGIC = b"DSKSTAT1"
 DIGEST_BYTES = 16
 MAX_HEAD_BYTES = 4096
@@ -148,7 +150,7 @@ def _head(file: BinaryIO, key: str) -> Head:
         raise NotAStateError("it does not begin like a state")
     try:
         head = msgspec.msgpack.decode(_exactly(file, n_head), type=Head)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise NotAStateError(f"its head cannot be read: {error}") from error
     size = len(start) + n_head + head.tokens_bytes + head.state_bytes + DIGEST_BYTES
     if head.key != key or head.n_tokens < 1 or head.state_bytes < 1 or os.fstat(file.fileno()).st_size != size:

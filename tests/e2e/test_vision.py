@@ -180,7 +180,7 @@ def test_when_pictures_cannot_be_read_then_400_says_why_and_the_model_goes_on(
     for picture in bad.values():
         with pytest.raises(openai.BadRequestError, match="picture"):
             see(client, host.model, picture)
-    with pytest.raises(openai.BadRequestError, match="WebP"):
+    with pytest.raises(openai.BadRequestError, match="WebP header"):
         see(client, host.model, b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40))
     assert see(client, host.model, CAT).usage is not None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from runtime.library.starter import find_starter
 from runtime.options import GenerateOptions, LoadOptions, SamplingOptions
+from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.types import Done, Ended, EngineOutput, EngineRequest, PooledTask, Text
 from runtime.worker.engine import Engine
 from runtime.worker.load import LlamaModel, load_model
@@ -78,11 +79,17 @@ class EngineRig:
         self.engine.submit(EngineRequest(request_id, tokens, chosen, from_window))
         return request_id
 
-    def read(self, *inputs: Sequence[int], kind: Literal["vector", "score"] = "vector", name: str = "") -> str:
+    def read(
+        self,
+        *inputs: Sequence[int],
+        kind: Literal["vector", "score"] = "vector",
+        name: str = "",
+        adapters: AdapterSet | None = None,
+    ) -> str:
         """Submit texts to be read into vectors or scores."""
         request_id = name or f"r{next(self._names)}"
         task = PooledTask(tuple(map(tuple, inputs)), kind)
-        self.engine.submit(EngineRequest(request_id, (), pooled=task))
+        self.engine.submit(EngineRequest(request_id, (), pooled=task, adapters=adapters))
         return request_id
 
     def vectors(self, *inputs: Sequence[int], kind: Literal["vector", "score"] = "vector") -> list[NDArray[np.float32]]:

@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.targets import Target, targets
+from tests.fuzz.target import Target
+from tests.fuzz.targets import targets
 
 SLOW_S = 8.0
 """Over the longest that a parser allows itself (five seconds for a template)."""

@@ -5,7 +5,6 @@ import json
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,10 @@ from runtime.messages import frames
 from runtime.messages.ipc import Cancel, Delta, Finished, Generate, Step
 from runtime.messages.shared import Message, Timings, Tool, ToolCallHead, Usage
 from runtime.paths import DataFolder
+from tests.fuzz import file_targets, media_targets, store_targets, stranger_targets
 from tests.fuzz.damage import damaged_bytes, damaged_json, damaged_text
 from tests.fuzz.recorded import own_bodies, recorded_bodies
+from tests.fuzz.target import TOML_WORDS, Target, bytes_maker, cuts, json_maker, text_maker
 from tests.support import tool_templates
 
 GRAMMAR_WORDS = (
@@ -82,19 +83,8 @@ TEMPLATE_WORDS = (
     *("set ns = namespace(a=1)", ".__class__", "| join", "* 10", "~", "loop.index", "raise_exception('x')", "range"),
     *("cycler", "joiner", "strftime_now('%Y')", "'%99d' % 1", "| format", "items()", "[::-1]", "include", "macro"),
 )
-TOML_WORDS = ("[", "]", "=", '"', "\n", "[[x]]", "api", "port = -1", "version = 99", "true", "1e9", "'''", "inf", "#")
 _NOW = datetime.datetime(2026, 3, 4, tzinfo=datetime.UTC)
 _FUEL = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A parser: `make` draws an input, `check` puts it through and raises only what `promised` lists."""
-
-    name: str
-    make: Callable[[random.Random], Any]
-    check: Callable[[Any, random.Random], None]
-    promised: tuple[type[BaseException], ...]
 
 
 class _Kept:
@@ -131,46 +121,29 @@ def targets() -> tuple[Target, ...]:
     """All of them."""
     return (
         *_bodies(),
-        Target("GBNF", _text_maker(_grammars(), GRAMMAR_WORDS), _check_gbnf, (BadRequest,)),
-        Target("JSON schema", _json_maker(_schemas()), _check_schema, (BadRequest,)),
-        Target("pattern", _text_maker(_patterns(), PATTERN_WORDS), _check_pattern, (BadRequest,)),
-        Target("template", _text_maker(_templates(), TEMPLATE_WORDS), _check_template, (TemplateRefused,)),
+        Target("GBNF", text_maker(_grammars(), GRAMMAR_WORDS), _check_gbnf, (BadRequest,)),
+        Target("JSON schema", json_maker(_schemas()), _check_schema, (BadRequest,)),
+        Target("pattern", text_maker(_patterns(), PATTERN_WORDS), _check_pattern, (BadRequest,)),
+        Target("template", text_maker(_templates(), TEMPLATE_WORDS), _check_template, (TemplateRefused,)),
         Target("tool calls", _tool_answer, _check_tools, ()),
         Target("thoughts", _thought_answer, _check_thoughts, ()),
-        Target("event stream", _bytes_maker(_streams()), _check_sse, ()),
-        Target("frames", _bytes_maker(_frames()), _check_frames, (msgspec.DecodeError, BugFault)),
-        Target("settings", _text_maker([_SETTINGS], TOML_WORDS), _check_settings, (StorageFault,)),
-        Target("host file", _bytes_maker([_HOST_FILE]), _check_host_file, ()),
-        Target("hub answers", _json_maker(_HUB), _check_hub, (msgspec.DecodeError,)),
+        Target("event stream", bytes_maker(_streams()), _check_sse, ()),
+        Target("frames", bytes_maker(_frames()), _check_frames, (msgspec.DecodeError, BugFault)),
+        Target("settings", text_maker([_SETTINGS], TOML_WORDS), _check_settings, (StorageFault,)),
+        Target("host file", bytes_maker([_HOST_FILE]), _check_host_file, ()),
+        Target("hub answers", json_maker(_HUB), _check_hub, (msgspec.DecodeError,)),
         Target(
             "data address",
-            _text_maker(_ADDRESSES, ("data:", ";base64,", "%41", "=", "\n")),
+            text_maker(_ADDRESSES, ("data:", ";base64,", "%41", "=", "\n")),
             _check_media,
             (CallerFault,),
         ),
-        Target("catalogue", _bytes_maker(_catalogues()), _check_catalogue, (StorageFault,)),
+        Target("catalogue", bytes_maker(_catalogues()), _check_catalogue, (StorageFault,)),
+        *file_targets.targets(),
+        *store_targets.targets(),
+        *stranger_targets.targets(),
+        *media_targets.targets(),
     )
-
-
-# --- how inputs are made ----------------------------------------------------------------------------------
-
-
-def _bytes_maker(seeds: Sequence[bytes]) -> Callable[[random.Random], bytes]:
-    return lambda draw: damaged_bytes(draw, draw.choice(seeds), list(seeds))
-
-
-def _text_maker(seeds: Sequence[str], words: tuple[str, ...]) -> Callable[[random.Random], str]:
-    return lambda draw: damaged_text(draw, draw.choice(seeds), words, list(seeds))
-
-
-def _json_maker(seeds: Sequence[Any]) -> Callable[[random.Random], Any]:
-    return lambda draw: damaged_json(draw, draw.choice(seeds))
-
-
-def _cuts(draw: random.Random, text: Any) -> list[Any]:
-    """The text in pieces, cut anywhere."""
-    places = sorted(draw.randint(0, len(text)) for _ in range(draw.randint(1, 12)))
-    return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
 # --- bodies of requests -----------------------------------------------------------------------------------
@@ -325,7 +298,7 @@ def _check_tools(given: Any, draw: random.Random) -> None:
         return content, calls
 
     whole = parse([text])
-    assert parse(_cuts(draw, text)) == whole, "another cut gives another answer"
+    assert parse(cuts(draw, text)) == whole, "another cut gives another answer"
     assert parse(list(text)) == whole, "letter by letter gives another answer"
 
 
@@ -353,7 +326,7 @@ def _check_thoughts(given: Any, draw: random.Random) -> None:
             found[kind] += piece
         return found
 
-    assert parse(_cuts(draw, text)) == parse([text]), "another cut gives another answer"
+    assert parse(cuts(draw, text)) == parse([text]), "another cut gives another answer"
 
 
 # --- what processes tell one another ----------------------------------------------------------------------
@@ -375,7 +348,7 @@ def _check_sse(raw: bytes, draw: random.Random) -> None:
         except EventTooLong:
             return None
 
-    whole, cut = parse([raw]), parse(_cuts(draw, raw))
+    whole, cut = parse([raw]), parse(cuts(draw, raw))
     assert whole is None or cut is None or whole == cut, "another cut gives other events"
 
 

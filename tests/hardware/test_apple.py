@@ -20,6 +20,15 @@ def test_when_the_statistics_are_missing_then_the_gpu_is_still_listed() -> None:
     assert gpu.utilisation_percent is None
 
 
-@pytest.mark.parametrize("answer", [b"", b"not a plist", plistlib.dumps({"a": 1}), plistlib.dumps(["text"])])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"not a plist",
+        plistlib.dumps({"a": 1}),
+        plistlib.dumps(["text"]),
+        b"<?xml version='1.0'?><plist><di",
+    ],
+)
 def test_when_ioreg_answers_something_else_then_there_is_no_gpu(answer: bytes) -> None:
     assert AppleReader("Apple M3", lambda: answer).read() == ()

@@ -337,7 +337,7 @@ BAD_BODIES = [
     ),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"{DATA},YWJj"}}]}]},
-        "no picture of a known format. Send PNG, JPEG, GIF or BMP.",
+        "no picture of a known format. Send PNG, JPEG, WebP, GIF or BMP.",
         "messages[0].content[0].image_url.url",
     ),
     (

@@ -2,6 +2,7 @@
 
 import contextlib
 import struct
+import sys
 import zlib
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from runtime.errors import BadRequest
 from runtime.worker import media_files
 from runtime.worker.media_files import PictureHeader, read_picture, read_sound
+from runtime.worker.webp import webp_pixels
 from tests.support.pictures import bmp, gif, png, png_file, wav
 
 
@@ -61,7 +63,9 @@ BOMBS = {
     "scans": (jpeg_head(100, 100, scans=500), "scans"),
     "no pixels": (png_file(0, 10, b""), "no pixels"),
     "line": (png(900, 2), "narrow"),
-    "webp": (b"RIFF\x20\0\0\0WEBPVP8 " + bytes(20), "WebP"),
+    "webp without a size": (b"RIFF\x20\0\0\0WEBPVP8 " + bytes(20), "WebP header"),
+    "webp of another kind": (b"RIFF\x20\0\0\0WEBPJUNK" + bytes(20), "WebP header"),
+    "webp pixels": (b"RIFF\x20\0\0\0WEBPVP8X\x0a\0\0\0" + bytes(4) + b"\xff" * 6, "million"),
     "text": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "known format"),
     "nothing": (b"", "known format"),
     "damaged": (png_file(8, 8, b"not packed at all"), "damaged"),
@@ -73,6 +77,15 @@ def test_when_a_picture_would_explode_or_is_none_then_it_is_refused_with_the_rea
     data, reason = BOMBS[name]
     with pytest.raises(BadRequest, match=reason):
         read_picture(data)
+
+
+def test_when_the_reader_of_webp_is_not_installed_then_the_refusal_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(BadRequest, match="lacks the reader") as caught:
+        webp_pixels(b"", 1, 1)
+    assert "make setup" in caught.value.hint
 
 
 @pytest.mark.parametrize("data", [png(30, 20), bmp(7, 5), gif(9, 4), jpeg_head(64, 48, exif=orientation(3))])

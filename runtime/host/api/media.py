@@ -25,7 +25,9 @@ def picture_of_base64(text: str, where: str) -> MediaPart:
     data = _decoded(text, where)
     mime = picture_mime(data)
     if not mime:
-        raise BadRequest(f"`{where}` is no picture of a known format.", hint="Send PNG, JPEG, GIF or BMP.", param=where)
+        raise BadRequest(
+            f"`{where}` is no picture of a known format.", hint="Send PNG, JPEG, WebP, GIF or BMP.", param=where
+        )
     return MediaPart("image", data, mime)
 
 

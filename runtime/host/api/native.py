@@ -273,7 +273,7 @@ class NativeRoutes:
         return self._asked(
             request,
             body.model,
-            lambda request_id: Rerank(request_id, body.query, body.documents),
+            lambda request_id: Rerank(request_id, body.query, body.documents, body.lora),
             Reranked,
             answer,
         )

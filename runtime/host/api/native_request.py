@@ -10,7 +10,7 @@ import msgspec
 from runtime.errors import BadRequest
 from runtime.host.api.body import Raw, json_text, seed_of, typed, without_nulls
 from runtime.messages.shared import AnswerShape
-from runtime.options import AdapterScale, GenerateOptions, SamplingOptions
+from runtime.options import MAX_ADAPTERS, AdapterScale, GenerateOptions, SamplingOptions
 
 MAX_DOCUMENTS = 2048
 MAX_FILES = 256
@@ -59,6 +59,7 @@ class RerankBody(msgspec.Struct, frozen=True):
     return_documents: bool = False
     return_text: bool = False
     model: Name = ""
+    lora: Annotated[tuple[AdapterScale, ...], msgspec.Meta(max_length=MAX_ADAPTERS)] | None = None
 
 
 class RerankAsk(msgspec.Struct, frozen=True):
@@ -70,6 +71,7 @@ class RerankAsk(msgspec.Struct, frozen=True):
     top_n: int | None
     shows_texts: bool
     is_plain: bool
+    lora: tuple[AdapterScale, ...] | None = None
 
 
 class _Completing(SamplingOptions, frozen=True, forbid_unknown_fields=False):
@@ -162,6 +164,7 @@ def rerank_ask(raw: Raw) -> RerankAsk:
         body.top_n,
         body.return_documents or body.return_text,
         not documents,
+        body.lora,
     )
 
 

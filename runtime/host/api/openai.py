@@ -284,7 +284,9 @@ class OpenAiRoutes:
 
         async def work(send: Send) -> None:
             async with self._desk.ticket(EMBEDDING_ROUTE, caller_of(request), ask.model) as ticket:
-                message = await ask_once(self._desk, ticket, lambda request_id: Embed(request_id, ask.inputs))
+                message = await ask_once(
+                    self._desk, ticket, lambda request_id: Embed(request_id, ask.inputs, lora=ask.lora)
+                )
                 if not isinstance(message, Embedded):
                     raise TypeError(f"a worker answered an embedding with {type(message).__name__}")
                 check_dimensions(message.vectors, ask.dimensions)

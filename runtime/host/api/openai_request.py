@@ -25,7 +25,7 @@ from runtime.host.api.openai_shape import (
     schema_of,
 )
 from runtime.messages.shared import MAX_TOOLS, AnswerShape, Message, Tool
-from runtime.options import MAX_INT, AdapterScale, GenerateOptions, SamplingOptions
+from runtime.options import MAX_ADAPTERS, MAX_INT, AdapterScale, GenerateOptions, SamplingOptions
 
 MAX_PROMPTS = 256
 """Prompts of one /v1/completions call, and inputs of one /v1/embeddings call times eight."""
@@ -121,6 +121,7 @@ class EmbeddingBody(msgspec.Struct, frozen=True):
     model: ModelName = ""
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    lora: Annotated[tuple[AdapterScale, ...], msgspec.Meta(max_length=MAX_ADAPTERS)] | None = None
 
 
 class ChatAsk(msgspec.Struct, frozen=True):
@@ -154,6 +155,7 @@ class EmbeddingAsk(msgspec.Struct, frozen=True):
     inputs: tuple[str | tuple[int, ...], ...]
     as_base64: bool
     dimensions: int | None
+    lora: tuple[AdapterScale, ...] | None = None
 
 
 # --- the three bodies -------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ def embedding_ask(raw: Raw) -> EmbeddingAsk:
     inputs = _texts(body.input, "input", MAX_PROMPTS * 8)
     if any(not text for text in inputs):
         raise BadRequest("`input` holds an empty text.", hint="Leave it out.", param="input")
-    return EmbeddingAsk(body.model, inputs, body.encoding_format == "base64", body.dimensions)
+    return EmbeddingAsk(body.model, inputs, body.encoding_format == "base64", body.dimensions, body.lora)
 
 
 # --- before the types -------------------------------------------------------------------------------------

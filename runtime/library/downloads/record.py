@@ -9,6 +9,7 @@ from runtime.errors import Failure
 from runtime.library.catalogue import Catalogue, Migration
 from runtime.library.hub.names import below
 from runtime.messages.library import DownloadState
+from runtime.unreadable import UNREADABLE
 
 PARTIAL = ".partial"
 """Ending of a file that is not whole; such files are never looked at as models."""
@@ -103,7 +104,7 @@ class Store:
         for download_id, raw in rows:
             try:
                 found.append(msgspec.msgpack.decode(raw, type=Record))
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 _log.warning("download %s does not read: %s", download_id, error)
         return sorted(found, key=lambda record: record.order)
 

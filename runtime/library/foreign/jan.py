@@ -14,6 +14,7 @@ import msgspec
 from runtime.library.disk import DiskFile, extended, look_at, walk
 from runtime.library.foreign.program import ForeignModel, Listing, Surroundings, each_once, read_settings
 from runtime.library.patience import touch
+from runtime.unreadable import UNREADABLE
 
 MAX_MODELS = 2000
 MAX_DEPTH = 6
@@ -63,7 +64,7 @@ def models(folder: Path) -> Listing:
 def _chosen(path: Path, around: Surroundings) -> Path | None:
     try:
         chosen = msgspec.json.decode(read_settings(path), type=_Settings).data_folder
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return around.path(chosen) if chosen else None
 

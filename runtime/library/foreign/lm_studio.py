@@ -11,6 +11,7 @@ import msgspec
 
 from runtime.library.disk import walk
 from runtime.library.foreign.program import Listing, Surroundings, each_once, read_settings
+from runtime.unreadable import UNREADABLE
 
 HOME_POINTER = ".lmstudio-home-pointer"
 
@@ -40,6 +41,6 @@ def models(folder: Path) -> Listing:
 def _chosen(path: Path, around: Surroundings) -> Path | None:
     try:
         chosen = msgspec.json.decode(read_settings(path), type=_Settings).downloads_folder
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return around.path(chosen) if chosen else None

@@ -14,6 +14,7 @@ import msgspec
 from runtime.library.disk import DiskFile, look_at
 from runtime.library.foreign.program import ForeignModel, Listing, Surroundings, each_once, read_settings
 from runtime.library.patience import touch
+from runtime.unreadable import UNREADABLE
 
 MAX_MANIFESTS = 5000
 DEFAULT_HOST = "registry.ollama.ai"
@@ -94,7 +95,7 @@ def _manifests(root: Path) -> list[Path]:
 def _model(path: Path, folder: Path) -> ForeignModel | None:
     try:
         layers = msgspec.json.decode(read_settings(path), type=_Manifest).layers
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     weights = [layer for layer in layers if layer.media_type == _TYPE + "model"]
     first = _blob(weights[0], folder) if weights else None

@@ -37,7 +37,9 @@ def test_models_moved_in_its_settings_when_looked_for_then_are_found(
     assert folders(surroundings(tmp_path, platform))[0] == tmp_path / "Modèles"
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"downloadsFolder": 3}', '{"downloadsFolder": "not/whole"}', "[]"])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"downloadsFolder": 3}', '{"downloadsFolder": "not/whole"}', "[]", '{"x":' + "[" * 60_000]
+)
 def test_settings_that_do_not_read_when_looked_for_then_the_usual_folder_is_used(tmp_path: Path, content: str) -> None:
     path = tmp_path / ".lmstudio" / "settings.json"
     path.parent.mkdir()
