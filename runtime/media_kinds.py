@@ -1,4 +1,7 @@
-"""What kind of picture a file is, by its first bytes."""
+"""What kind of picture a file is, by its first bytes, and how large one for a model may be."""
+
+MAX_PIXELS = 50_000_000
+"""Of a picture for a model: what telephones make. Decoding takes some six bytes for each, for a moment."""
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -1,7 +1,7 @@
 """Columns that hold JSON. A value that no longer reads (written by another version) is left out, not fatal."""
 
 import logging
-from typing import TypeVar, cast, get_args
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -77,10 +77,11 @@ def kind_of(raw: str) -> AttachmentKind:
 
 
 def _known(raw: str, known: tuple[L, ...], otherwise: L) -> L:
-    if raw in known:
-        return cast("L", raw)
-    _log.warning("a stored value was taken for %r: %.40r", otherwise, raw)
-    return otherwise
+    found = next((one for one in known if one == raw), None)
+    if found is None:
+        _log.warning("a stored value was taken for %r: %.40r", otherwise, raw)
+        return otherwise
+    return found
 
 
 def sound_time(raw: float) -> float:

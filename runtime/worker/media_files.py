@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.errors import BadRequest
-from runtime.media_kinds import is_riff
+from runtime.media_kinds import MAX_PIXELS, is_riff
 from runtime.worker.webp import webp_size
 
-MAX_PIXELS = 50_000_000
-"""What telephones make. Decoding takes some six bytes for each, for a moment."""
 MAX_ASPECT = 200
 """Longer side over shorter side; models see nothing in a line."""
 MAX_SOUND_S = 1800

@@ -17,6 +17,7 @@ InputText: Any = mtmd_cpp.mtmd_input_text
 InitOptions: Any = mtmd_cpp.mtmd_helper_init_opt
 BitmapWrapper: Any = mtmd_cpp.mtmd_helper_bitmap_wrapper
 DecoderPos: Any = mtmd_cpp.mtmd_decoder_pos
+EvalCallback: Any = dict(ContextParams._fields_)["cb_eval"]  # ggml_backend_sched_eval_callback
 
 
 def _bind(name: str, restype: Any, *argtypes: Any) -> Any:  # noqa: ANN401

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,14 @@ from msgspec.structs import replace
 
 from runtime.errors import ENGINE_QUOTE, ModelLoadFailed, NotEnoughMemory
 from runtime.gguf.facts import GgufFacts, ProjectorFacts, read_facts
+from runtime.gguf.header import read_header
+from runtime.gguf.picture_room import PictureRoom, capped_rows, picture_room
+from runtime.gguf.source import FileSource
 from runtime.messages.load import DeviceMemory, ResolvedLoad
 from runtime.worker import cxx_map, mtmd
 from runtime.worker.devices import CPU, Device
 from runtime.worker.llama_log import LlamaLog
+from runtime.worker.projector_room import LargestPicture
 
 _MSVC_NAME = (
     "?mtmd_get_memory_usage@@YA?AV?$map@PEAUggml_backend_device@@_KU?$less@PEAUggml_backend_device@@@std@@"
@@ -50,10 +54,22 @@ def projector_params(resolved: ResolvedLoad, devices: Sequence[Device], kind: st
     params.device = None if first is None else first.handle
     params.n_threads = resolved.n_threads
     params.print_timings = False
-    params.warmup = True  # makes its compute buffer for the largest picture at once
-    if kind in SIZED_BY_UBATCH:
-        params.image_max_tokens = resolved.n_ubatch
+    params.warmup = True  # makes its compute buffer at once
+    if most_rows := _most_rows(resolved, kind):
+        params.image_max_tokens = most_rows
     return params
+
+
+def _most_rows(resolved: ResolvedLoad, kind: str) -> int:
+    """The most rows of a picture that libmtmd is told; 0 leaves its own limit."""
+    return resolved.n_ubatch if kind in SIZED_BY_UBATCH else capped_rows(kind)
+
+
+def _room_of(path: Path, resolved: ResolvedLoad, kind: str) -> PictureRoom | None:
+    """How much larger than at opening a picture may be; None where it may not."""
+    with FileSource(path) as source:
+        room = picture_room(read_header(source), kind, most_rows=_most_rows(resolved, kind))
+    return room if room is not None and room.grows else None
 
 
 def planned_bytes(
@@ -66,7 +82,9 @@ def planned_bytes(
     Raises:
         ModelLoadFailed: llama.cpp cannot read it as a projector.
     """
-    params = projector_params(resolved, devices, projector_facts(path).projector_type)
+    header = read_facts(path)
+    kind = _projector_of(path, header).projector_type
+    params = projector_params(resolved, devices, kind)
     name = resolved.devices[0] if params.use_gpu else CPU
     function = None if by_log else _function()
     if function is None:
@@ -83,6 +101,9 @@ def planned_bytes(
     for handle, size_bytes in listed:
         device = names.get(handle, CPU)
         found[device] = found.get(device, 0) + size_bytes
+    if (room := _room_of(path, resolved, kind)) is not None and name in found:
+        weight_bytes = min(header.weight_bytes, found[name])
+        found[name] = weight_bytes + room.grown_bytes(found[name] - weight_bytes)
     return found
 
 
@@ -160,6 +181,7 @@ class Projector:
         uses_mrope: positions of a picture have several dimensions.
         n_embd: numbers a row.
         sizes: bytes it took by device, compute buffer included.
+        largest: what its context calls while it encodes, if anything.
     """
 
     context: int
@@ -169,6 +191,7 @@ class Projector:
     uses_mrope: bool
     n_embd: int
     sizes: dict[str, int]
+    largest: LargestPicture | None = None
 
     def close(self) -> None:
         """Free it; closing twice is harmless."""
@@ -211,9 +234,18 @@ def open_projector(
     _check_usable(path, facts, resolved)
     mtmd.log_set(log.address, None)
     params = projector_params(resolved, devices, facts.projector_type)
+    room = _room_of(path, resolved, facts.projector_type)
+    largest = LargestPicture(room) if room is not None else None
+    if largest is not None:
+        params.cb_eval = largest.callback
     context: int | None = mtmd.init_from_file(os.fsencode(path), model, params)
     if not context:
         raise _refusal(path, log)
+    try:
+        reserved = largest.reserve(context) if largest is not None else {}
+    except NotEnoughMemory:
+        mtmd.free(context)
+        raise
     device = resolved.devices[0] if params.use_gpu else CPU
     return Projector(
         context,
@@ -222,7 +254,8 @@ def open_projector(
         hears=bool(mtmd.support_audio(context)) and not _miscounts_sound(facts),
         uses_mrope=bool(mtmd.use_mrope(context)),
         n_embd=n_embd,
-        sizes=_sizes(log, device, {found.ggml_name: found.name for found in devices}),
+        sizes=_sizes(log, device, {found.ggml_name: found.name for found in devices}, reserved),
+        largest=largest,
     )
 
 
@@ -245,14 +278,27 @@ def _refusal(path: Path, log: LlamaLog) -> ModelLoadFailed:
     )
 
 
-def _sizes(log: LlamaLog, device: str, names: dict[str, str]) -> dict[str, int]:
-    """Weights and compute buffers as llama.cpp printed them; a projector for both kinds prints each twice."""
-    found: dict[str, float] = {}
+def _sizes(log: LlamaLog, device: str, names: dict[str, str], reserved: Mapping[str, int]) -> dict[str, int]:
+    """Weights and compute buffers as llama.cpp printed them; a projector for both kinds prints each twice.
+
+    `reserved` are buffers that were made anew since, larger.
+    """
+
+    def device_of(buffer: str) -> str:
+        # A buffer is named after its device: by llama.cpp, or for a node with its address as we do.
+        return names.get(buffer) or (buffer if buffer in names.values() else CPU)
+
+    weights: dict[str, float] = {}
+    buffers: dict[str, float] = {}
     for line in log.lines():
-        if weights := _WEIGHTS.search(line):
-            found[device] = found.get(device, 0.0) + float(weights[1])
+        if weight := _WEIGHTS.search(line):
+            weights[device] = weights.get(device, 0.0) + float(weight[1])
         elif buffer := _BUFFER.search(line):
-            # A buffer is named after its device: by llama.cpp, or for a node with its address as we do.
-            name = names.get(buffer[1]) or (buffer[1] if buffer[1] in names.values() else CPU)
-            found[name] = found.get(name, 0.0) + float(buffer[2])
-    return {name: int(size * _MIB) for name, size in found.items()}
+            name = device_of(buffer[1])
+            buffers[name] = buffers.get(name, 0.0) + float(buffer[2])
+    for name, size_bytes in reserved.items():
+        buffers[device_of(name)] = max(buffers.get(device_of(name), 0.0), size_bytes / _MIB)
+    return {
+        name: int((weights.get(name, 0.0) + buffers.get(name, 0.0)) * _MIB)
+        for name in dict.fromkeys((*weights, *buffers))
+    }
