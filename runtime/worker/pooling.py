@@ -2,8 +2,9 @@
 
 An encoder has one context, which does this and nothing else. A model that can also generate gets a second one at the
 first request, because the one that generates has an output row for each sequence, and here every token needs one. It
-holds as many cells as the longest text so far, and its batches are small, because llama.cpp computes logits for every
-output row beside the embedding (`llama_context::decode`).
+holds as many cells as the longest text so far. No plan counts it, since most models are never asked for vectors: what
+it needs is compared with what is free before it is made. Its batches are small, because llama.cpp computes logits for
+every output row beside the embedding (`llama_context::decode`).
 
 Vectors are pooled here, over the rows of a text, so that a text may be read in several decodes; a score is llama.cpp's
 own (`LLAMA_POOLING_TYPE_RANK`).
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 from runtime.errors import NotEnoughMemory
 from runtime.scheduler.adapters import AdapterSet
 from runtime.scheduler.plan import BatchPlan
+from runtime.units import format_bytes
 from runtime.worker import native, parameters
 from runtime.worker.batch import BatchArrays
+from runtime.worker.devices import CPU, list_devices
 from runtime.worker.load import LlamaModel
 
 MAX_SEQUENCES = 64
@@ -100,6 +103,7 @@ class PooledContext:
         self.close()
         wanted = max(LEAST_CELLS, 1 << (n_tokens - 1).bit_length())
         loaded = self._loaded
+        self._check_memory(wanted)
         params = parameters.context_params(loaded.resolved)
         params.n_ctx = wanted
         params.n_batch = params.n_ubatch = params.n_outputs_max = self.n_rows_max
@@ -111,6 +115,39 @@ class PooledContext:
             raise NotEnoughMemory("There is not enough memory for the context that reads texts.")
         native.set_abort_callback(context, native.flag_reader(), loaded.abort.address)
         self._context, self.n_cells, self._applied = context, wanted, None
+
+    def needed_bytes(self, n_cells: int) -> dict[str, int]:
+        """What a context of its own takes on each device, a little more rather than less: it is in no plan.
+
+        The memory of the conversation goes with the cells, the compute buffer with the rows; logits of every row stand
+        in it and beside it.
+        """
+        loaded, resolved = self._loaded, self._loaded.resolved
+        n_rows = self.n_rows_max
+        needed = {
+            part.device: part.context_bytes * n_cells // resolved.n_cells
+            + part.compute_bytes * max(n_rows, resolved.n_ubatch) // resolved.n_ubatch
+            for part in loaded.facts.memory
+        }
+        logits_bytes = 4 * n_rows * loaded.vocab.n_tokens
+        last = resolved.devices[-1] if resolved.devices and resolved.n_gpu_layers else CPU
+        needed[last] = needed.get(last, 0) + logits_bytes
+        needed[CPU] = needed.get(CPU, 0) + logits_bytes + 4 * n_rows * self.n_embd
+        return needed
+
+    def _check_memory(self, n_cells: int) -> None:
+        """Refuse before llama.cpp allocates: beyond what is free the system may end any process."""
+        needed = self.needed_bytes(n_cells)
+        for device in list_devices():
+            needed_bytes = needed.get(device.name, 0)
+            if device.total_bytes and needed_bytes > device.free_bytes:
+                raise NotEnoughMemory(
+                    f"Reading texts of this length beside the conversations needs {format_bytes(needed_bytes)} on "
+                    f"{device.name}; {format_bytes(device.free_bytes)} are free.",
+                    hint="Send shorter texts, load an embedding model instead, or close other programs.",
+                    needed_bytes=needed_bytes,
+                    free_bytes=device.free_bytes,
+                )
 
     def decode(self, pieces: Sequence[Piece], adapters: AdapterSet | None = None) -> int:
         """Decode under these adapters and wait; returns llama_decode's code.
