@@ -102,6 +102,25 @@ def test_when_the_scales_are_changed_for_all_then_requests_without_their_own_hav
     assert say(rig) == plain
 
 
+def test_when_scales_are_sent_with_texts_then_their_vectors_are_others_and_those_for_all_hold_too(rig: Rig) -> None:
+    client = openai.OpenAI(base_url=f"{rig.host.address}/v1", api_key="none")
+
+    def vector(**body: object) -> list[float]:
+        asked = client.embeddings.create(model="base", input=["abcdefgh"], encoding_format="float", extra_body=body)
+        return asked.data[0].embedding
+
+    plain, first = vector(), vector(lora=[{"id": 0, "scale": 1.0}])
+    assert first != pytest.approx(plain, abs=1e-3)
+    rig.api.post("/lora-adapters", params={"model": "base"}, json=[{"id": 0, "scale": 1.0}])
+    try:
+        assert vector() == pytest.approx(first, abs=1e-4)
+        assert vector(lora=[]) == pytest.approx(plain, abs=1e-4)
+    finally:
+        rig.api.post("/lora-adapters", params={"model": "base"}, json=[])
+    with pytest.raises(openai.BadRequestError, match="none with the id 7"):
+        vector(lora=[{"id": 7, "scale": 1}])
+
+
 @pytest.mark.parametrize(
     "body", [b"{}", b"[1]", b"[", b'[{"id": 9, "scale": 1}]', b'[{"id": 0, "scale": 1e9}]', b"[" * 9999]
 )

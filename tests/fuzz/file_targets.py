@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import os
 import plistlib
 import random
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 from PySide6.QtCore import QCoreApplication
+from PySide6.QtWidgets import QApplication
 
 from app.settings import Settings, WindowSettings
 from runtime.cli.elf import needed_libraries
@@ -153,9 +155,16 @@ _KEY_USES = {"laptop": {"used_s": 1.5, "n_requests": 3, "n_tokens": 20, "day": "
 _SECRETS = {"files": {"env": {"TOKEN": "abc"}, "headers": {"Authorization": "Bearer x"}}}
 
 
+@cache
+def _application() -> QCoreApplication:
+    """Timers want one. As tests of the window make it, since a process can have only one kind."""
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    return QCoreApplication.instance() or QApplication([])
+
+
 def _check_window_settings(text: str, draw: random.Random) -> None:
     del draw
-    app = QCoreApplication.instance() or QCoreApplication([])
+    _application()
     said: list[str] = []
     written: list[Any] = []
     lane: Any = SimpleNamespace(submit=lambda work, *_: written.append(work))
@@ -176,7 +185,6 @@ def _check_window_settings(text: str, draw: random.Random) -> None:
         kept = [one.read_bytes() for one in path.parent.glob("window.damaged-*")]
         assert not said or text.encode() in kept, "what a person wrote was lost"
     msgspec.convert(msgspec.to_builtins(settings.values), WindowSettings)
-    del app
 
 
 def _check_key_uses(raw: bytes, draw: random.Random) -> None:

@@ -9,7 +9,7 @@ import mcp.types as mcp
 import msgspec
 from pydantic import ValidationError
 
-from app.tool_results import files_of, pretty, problem_with, text_of
+from app.tool_results import pictures_of, pretty, problem_with, text_of
 from app.ui.markdown.parse import parse_segment, plain_blocks
 from app.ui.markdown.segments import Segment, Segmenter
 from runtime.errors import BadRequest
@@ -119,7 +119,7 @@ def _check_result(value: Any, draw: random.Random) -> None:
     result = to_result(mcp.CallToolResult.model_validate(value), 1.0)
     msgspec.json.decode(msgspec.json.encode(result), type=ToolResult)
     text_of(result, 4096)
-    files_of(result)
+    pictures_of(result)
 
 
 def _check_tools(value: Any, draw: random.Random) -> None:

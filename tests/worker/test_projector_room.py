@@ -69,7 +69,7 @@ def test_when_rows_are_reserved_then_answers_to_pictures_stay_the_same(tmp_path:
         assert medium.rows is not None
         rows.append(medium.rows[0])
         loaded.close()
-    np.testing.assert_array_equal(*rows)
+    np.testing.assert_array_equal(rows[0], rows[1])
 
 
 def header(**metadata: int) -> GgufHeader:
