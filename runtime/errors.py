@@ -164,6 +164,13 @@ class ToolNotFound(CallerFault):
     code = "tool_not_found"
 
 
+class BadEncoding(CallerFault):
+    """The request body is compressed."""
+
+    status = 415
+    code = "unsupported_encoding"
+
+
 class PayloadTooLarge(CallerFault):
     """The request body is over the limit. Details: `limit_bytes`."""
 

@@ -13,9 +13,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from runtime.grammar.formats import PATTERNS, SHORTER
 from runtime.grammar.numbers import integer_between, number_between
 from runtime.grammar.regex import read_pattern
-from runtime.grammar.rules import RuleSet, counted, either, literal, sequence
+from runtime.grammar.rules import RuleSet, counted, either, either_text, literal, sequence
 from runtime.grammar.schema_objects import ObjectWriter
 from runtime.grammar.schema_terms import (
+    ASSERTIONS,
     MAX_DEPTH,
     UNSUPPORTED,
     References,
@@ -36,7 +37,15 @@ from runtime.grammar.schema_terms import (
     unsupported,
     wrong,
 )
-from runtime.grammar.strings import JSON_STRING, StringForm, fits_length, fixed_string, free_string, pattern_string
+from runtime.grammar.strings import (
+    JSON_STRING,
+    StringForm,
+    fits_length,
+    fixed_string,
+    free_string,
+    pattern_string,
+    written_string,
+)
 
 MAX_SCHEMAS = 20_000
 """Schemas looked at, joined ones included."""
@@ -176,7 +185,7 @@ class SchemaWriter:
                 return self._branches(schema, keyword)
         values = listed_values(schema)
         if values is not None:
-            return either(self._listed(value) for value in values)
+            return self._any_of(values)
         parts = [part for name in types_of(schema) if (part := self._typed(name, schema)) is not None]
         if not parts:
             raise Unsatisfiable
@@ -202,27 +211,43 @@ class SchemaWriter:
                 for other in branches[:index]:
                     if not excludes(branch, other, self.references):
                         raise unsupported("oneOf", "where a value may fit two of its branches; use anyOf")
-        parts = [part for branch in branches if (part := self.possible(branch)) is not None]
+        # Constants, each in a branch of its own, are how many libraries write an enum.
+        constants = [branch for branch in branches if _is_constant(branch)]
+        parts = [self._any_of([branch["const"] for branch in constants])] if constants else []
+        others = [branch for branch in branches if not _is_constant(branch)]
+        parts += [part for branch in others if (part := self.possible(branch)) is not None]
         if not parts:
             raise Unsatisfiable
         return either(parts)
 
+    def _any_of(self, values: list[object]) -> str:
+        """One of the values of `enum` or `const`."""
+        plain_texts = [text for value in values if (text := self._written(value)) is not None]
+        others = [self._listed(value) for value in values if isinstance(value, list | dict)]
+        if not others:
+            return either_text(self.rules, plain_texts)
+        return either([either_text(self.rules, plain_texts), *others] if plain_texts else others)
+
     def _listed(self, value: object) -> str:
         """A value of `enum` or `const`."""
-        dialect = self.dialect
-        if isinstance(value, str):
-            return fixed_string(dialect.string, value)
-        if value is None:
-            return literal(dialect.null)
-        if isinstance(value, bool):
-            return literal(dialect.true if value else dialect.false)
         if isinstance(value, list):
             inner = [self._listed(item) for item in value]
             return sequence(['"["', *_separated(inner, '", "'), '"]"'])
         if isinstance(value, dict):
             pairs = [sequence([self.key(str(key)), '": "', self._listed(item)]) for key, item in value.items()]
             return sequence(['"{"', *_separated(pairs, '", "'), '"}"'])
-        return literal(to_json(value))
+        return literal(self._written(value) or "")
+
+    def _written(self, value: object) -> str | None:
+        """How a value without parts is written; None for others."""
+        dialect = self.dialect
+        if isinstance(value, str):
+            return written_string(dialect.string, value)
+        if value is None:
+            return dialect.null
+        if isinstance(value, bool):
+            return dialect.true if value else dialect.false
+        return None if isinstance(value, list | dict) else to_json(value)
 
     def key(self, name: str) -> str:
         """A property's name as it is written."""
@@ -390,6 +415,10 @@ def _whole_step(step: Decimal) -> int:
     if step != whole or whole < 1:
         raise unsupported("multipleOf", "with a fraction")
     return whole
+
+
+def _is_constant(branch: Schema) -> bool:
+    return ASSERTIONS & branch.keys() == {"const"}
 
 
 def _separated(parts: list[str], separator: str) -> list[str]:

@@ -1,6 +1,8 @@
 """Writes GBNF: rules by their text, each kept once."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from runtime.errors import BadRequest
 from runtime.grammar.utf8 import Ranges
@@ -9,6 +11,8 @@ MAX_RULES = 40_000
 MAX_CHARS = 4 * 1024 * 1024
 """Of one grammar's text."""
 
+_FEW_TEXTS = 32
+"""So many alternatives are written one beside the other."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _.,:;/+*=<>(){}'@#&%!?$|~`")
 
 
@@ -82,6 +86,42 @@ def either(parts: Iterable[str]) -> str:
     """Any of these; each kept once."""
     unique = list(dict.fromkeys(parts))
     return unique[0] if len(unique) == 1 else "(" + " | ".join(unique) + ")"
+
+
+def either_text(rules: RuleSet, texts: Iterable[str]) -> str:
+    """Any of these texts; many as a tree, so that a step looks at one letter of each branch and not at every text."""
+    unique = list(dict.fromkeys(texts))
+    if len(unique) <= _FEW_TEXTS:
+        return either(literal(text) for text in unique)
+    by_ending = sorted(unique)
+    return _tree(rules, by_ending, 0)
+
+
+def _tree(rules: RuleSet, texts: list[str], skipped: int) -> str:
+    """A rule for the rest of sorted texts, which all begin alike. Without recursion: texts may be long."""
+    root = rules.reserve()
+    waiting = [(root, texts, skipped)]
+    while waiting:
+        name, group, at = waiting.pop()
+        alternatives = []
+        for first, several in groupby(group, itemgetter(slice(at, at + 1))):
+            inner = list(several)
+            if len(inner) == 1:
+                alternatives.append(literal(inner[0][at:]))
+                continue
+            end = _common_end(inner[0], inner[-1], at + len(first))
+            below = rules.reserve()
+            waiting.append((below, inner, end))
+            alternatives.append(f"{literal(inner[0][at:end])} {below}")
+        rules.define(name, " | ".join(alternatives))
+    return root
+
+
+def _common_end(first: str, last: str, at: int) -> int:
+    """How far the first and the last of sorted texts are alike, and so all between them."""
+    while at < min(len(first), len(last)) and first[at] == last[at]:
+        at += 1
+    return at
 
 
 def sequence(parts: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def schemas(schema: Schema, keyword: str) -> list[object]:
     """The schemas a keyword lists; empty without it."""
     found = schema.get(keyword, [])
     if not isinstance(found, Sequence) or isinstance(found, str) or (keyword in schema and not found):
-        raise wrong(f'"{keyword}" must be a list of schemas')
+        raise wrong(f'"{keyword}" must be a list of {"values" if keyword == "enum" else "schemas"}, and not empty')
     return list(found)
 
 

@@ -60,11 +60,16 @@ def fixed_string(form: StringForm, text: str) -> str:
     Raises:
         BadRequest: it cannot be written in this form.
     """
+    return literal(written_string(form, text))
+
+
+def written_string(form: StringForm, text: str) -> str:
+    """How a string is written, quotes included; errors as `fixed_string`."""
     if form.escapes:
-        return _quoted(form, "".join(_escaped(c) for c in text), is_text=True)
+        return form.quote + "".join(_escaped(c) for c in text) + form.quote
     if any(low <= ord(character) <= high for character in text for low, high in form.banned):
         raise BadRequest(f"The text {text[:80]!r} cannot be written in this model's tool calls.", param="tools")
-    return _quoted(form, text, is_text=True)
+    return form.quote + text + form.quote
 
 
 def pattern_string(rules: RuleSet, form: StringForm, node: Node, low: int, high: int | None) -> str:
@@ -97,9 +102,7 @@ def fixed_text(text: str) -> bytes:
     return ('"' + "".join(_escaped(c) for c in text) + '"').encode("utf-8", "replace")
 
 
-def _quoted(form: StringForm, inner: str, *, is_text: bool = False) -> str:
-    if is_text:
-        return literal(form.quote + inner + form.quote)
+def _quoted(form: StringForm, inner: str) -> str:
     return sequence([literal(form.quote), inner, literal(form.quote)]) if form.quote else inner
 
 

@@ -1,5 +1,6 @@
 """Broken bodies at every route of every dialect: a clean 4xx in its shape."""
 
+import gzip
 import json
 from typing import Any
 
@@ -49,6 +50,17 @@ def check(host: RunningHost, path: str, body: bytes) -> None:
     assert words
     if path.startswith("/v1/messages"):
         assert told["type"] == "error"
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_when_the_body_is_compressed_then_that_is_said(host: RunningHost, path: str) -> None:
+    body = gzip.compress(b'{"model": "fake"}')
+    for coding in ("gzip", "br", "deflate, gzip"):
+        answer = host.public.post(path, content=body, headers={"content-encoding": coding})
+        assert answer.status_code == 415
+        assert f"compressed ({coding})" in answer.text
+    answer = host.public.post(path, content=b"{", headers={"content-encoding": "identity"})
+    assert answer.status_code == 400
 
 
 @pytest.mark.parametrize("path", ROUTES)

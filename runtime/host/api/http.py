@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from runtime.errors import BadRequest, PayloadTooLarge
+from runtime.errors import BadEncoding, BadRequest, PayloadTooLarge
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """A megatoken of text is about 4 MB; a frame to the worker holds 64 MiB."""
@@ -50,8 +50,15 @@ async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> byte
     Raises:
         PayloadTooLarge: it is, or says it is, over `limit_bytes`; the rest is not read.
         BadRequest: it stopped coming.
+        BadEncoding: it is compressed: a small one could unpack to gigabytes, and no client does so unasked.
         ClientGone: the client left.
     """
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        raise BadEncoding(
+            f"The request body is compressed ({coding[:40]}), which is not read.",
+            hint="Send it without a Content-Encoding.",
+        )
     too_large = PayloadTooLarge(
         f"The request body is over the limit of {limit_bytes} bytes.", hint="Send less text.", limit_bytes=limit_bytes
     )
