@@ -68,9 +68,10 @@ class ControlTokenGuard:
         words = [text for text in user_defined if text.strip() and (_looks_like_marker(text) or text in template_text)]
         self._control = _pattern(control)
         self._all = _pattern([*control, *words])
-        # Before a control token a text may be cut: the tokenizer reads what is on either side by itself. Not behind
-        # white space, which some control tokens take with them.
-        self._cuts = re.compile(rf"(?<=\S)(?:{self._control.pattern})")
+        # At a control token a text may be cut: the tokenizer reads what is on either side by itself. Not beside white
+        # space, which some control tokens take with them. Before one, as a rule; behind one where turns are empty.
+        self._before = re.compile(rf"(?<=\S)(?:{self._control.pattern})")
+        self._beside = re.compile(rf"(?<=\S)(?:{self._control.pattern})|(?P<behind>{self._control.pattern})(?=\S)")
         guarded = self._all.pattern
         self._pieces = re.compile(
             f"{MARK_START}(?P<after>{guarded}){MARK_END}?|(?P<before>{guarded}){MARK_END}|[{MARK_START}{MARK_END}]"
@@ -130,10 +131,19 @@ class ControlTokenGuard:
 
     def _chunks(self, text: str) -> Iterator[str]:
         at = 0
-        while cut := self._cuts.search(text, at + CHUNK_CHARS):
-            yield text[at : cut.start()]
-            at = cut.start()
+        while (cut := self._next_cut(text, at + CHUNK_CHARS)) is not None:
+            yield text[at:cut]
+            at = cut
         yield text[at:]
+
+    def _next_cut(self, text: str, start: int) -> int | None:
+        cut = self._before.search(text, start, start + CHUNK_CHARS)
+        if cut is not None:
+            return cut.start()
+        cut = self._beside.search(text, start)
+        if cut is None:
+            return None
+        return cut.start() if cut["behind"] is None else cut.end()
 
     def _characters(self, marked: str, *, first: bool) -> list[int]:
         """Tokens of a control token's text that are not the control token."""

@@ -110,6 +110,15 @@ def test_when_a_conversation_is_long_then_it_is_tokenized_in_bounded_parts() -> 
     assert max(map(len, tokenizer.texts)) < CHUNK_CHARS + len(TURN)
 
 
+@pytest.mark.parametrize("turn", ["<|im_start|>user\n<|im_end|>\n", "<|im_start|>a\n\n", "\n<|im_end|>b "])
+def test_when_a_conversation_is_of_empty_turns_then_it_is_tokenized_in_bounded_parts(turn: str) -> None:
+    tokenizer = CountingTokenizer()
+    guard = ControlTokenGuard(tokenizer, CONTROL, (), TEMPLATE)
+    tokenizer.texts.clear()
+    assert "".join(tokenizer.shown([token]) for token in guard.tokenize(turn * 2000)).count("[<|im_") > 1999
+    assert max(map(len, tokenizer.texts)) < 2 * CHUNK_CHARS + len(turn)
+
+
 def test_when_nobody_wants_a_long_conversation_any_more_then_no_further_part_is_read() -> None:
     tokenizer = CountingTokenizer()
     guard = ControlTokenGuard(tokenizer, CONTROL, (), TEMPLATE)
@@ -118,9 +127,11 @@ def test_when_nobody_wants_a_long_conversation_any_more_then_no_further_part_is_
     assert len(tokenizer.texts) == 2
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_starter_models_tokenizer_when_given_parts_then_the_tokens_are_those_of_the_whole(seed: int) -> None:
     words = ["<|im_start|>user\n", "<|im_end|>\n", "<|im_end|>", "<|endoftext|>", "\n \n", " a", "x  ", "1"]
+    if seed >= 8:  # turns with nothing in them: no control token is behind a word
+        words = ["<|im_start|>user\n", "<|im_end|>\n", "<|endoftext|>\n", "<|im_end|> "]
     text, vocab = "".join(random.Random(seed).choices(words, k=5000)), starter_vocab()
     guard = ControlTokenGuard(vocab, ("<|im_start|>", "<|im_end|>", "<|endoftext|>"), (), TEMPLATE)
     assert guard.tokenize(text) == vocab.tokenize(text, add_special=False, parse_special=True)
