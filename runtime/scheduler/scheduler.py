@@ -460,7 +460,11 @@ class Scheduler:
     def _believe_memory(self, plan: BatchPlan) -> None:
         """Aborted: some of the batch went through; the memory knows how much."""
         for unit, n_rows in plan.chunks:
-            held = unit.layout.held(self._memory.last_position(unit.seq_id), unit.n_held)
+            last = self._memory.last_position(unit.seq_id)
+            if last < 0 < unit.n_held:
+                self._requeue(unit)  # what it held was spoilt, and is gone
+                continue
+            held = unit.layout.held(last, unit.n_held)
             # Where rows share a position it cannot tell how many of them it holds.
             is_unsure = plan.media is not None and plan.media.span.n_pos != plan.media.span.n_rows
             if held == unit.n_held and not is_unsure:

@@ -14,6 +14,7 @@ from runtime.worker.load import LlamaModel
 from runtime.worker.logits import LogitRows
 from runtime.worker.speculation_heads import HeadsDrafter
 
+_ABORTED = 2  # llama_decode
 _MARK = b"deskMTP1"
 _END = struct.Struct("<8sQ")
 """Ends a saved state that goes on with what the model's heads know: a mark, and the bytes of that part."""
@@ -29,6 +30,7 @@ class LlamaBackend:
         self._adapters = loaded.adapters
         self._applied: AdapterSet | None = None
         resolved = loaded.resolved
+        self._has_snapshots = resolved.n_rs_seq > 0
         self._arrays = BatchArrays(resolved.n_batch)
         self.n_outputs_max = resolved.n_outputs_max or resolved.n_seq_max
         self.logits = LogitRows(loaded.vocab.n_tokens, self.n_outputs_max)
@@ -58,6 +60,10 @@ class LlamaBackend:
             self.logits.bind(native.get_logits(self._context))
         if code == 0 and self.heads is not None:
             self.heads.decoded(plan)
+        if code == _ABORTED and self._has_snapshots:
+            # llama.cpp takes the sequences back to snapshots that this decode may have written in some layers only.
+            for seq_id in set(plan.seq_ids):
+                self.remove_range(seq_id, -1, -1)
         return code
 
     def _decode_tokens(self, plan: BatchPlan) -> int:

@@ -304,6 +304,33 @@ def test_when_requests_are_cancelled_or_the_context_is_full_then_the_others_go_o
     model.close()
 
 
+def test_when_a_decode_is_given_up_then_no_half_written_snapshot_is_gone_on_with(folder: Path) -> None:
+    bare = loaded(folder, "qwen35-random", speculation="off")
+    with running(bare) as rig:
+        expected = rig.ask(PROMPTS[0], max_tokens=60, ignore_eos=True)[0]
+    bare.close()
+    model = loaded(folder, "qwen35-random")
+    with guessing(model) as made:
+        speculation = made.rig.engine._scheduler._speculation
+        assert speculation is not None
+        speculation.n_draft_max = 1  # two rows, fewer than there are snapshots
+        backend = made.rig.engine._backend
+        real = backend.decode
+        codes: list[int] = []
+
+        def decode(plan: BatchPlan) -> int:
+            if len(codes) in (10, 20, 21, 33):
+                backend.abort.set()
+            codes.append(real(plan))
+            return codes[-1]
+
+        backend.decode = decode  # type: ignore[method-assign]
+        text = made.rig.ask(PROMPTS[0], max_tokens=60, ignore_eos=True)[0]
+        assert codes.count(2) == 4
+        assert text == expected
+    model.close()
+
+
 def test_when_the_heads_cannot_compute_then_answers_come_without_guesses(folder: Path) -> None:
     bare = loaded(folder, "glm4moe-random", speculation="off")
     with running(bare) as rig:
