@@ -23,6 +23,7 @@ _N_HEAD, _N_HEAD_KV, _HEAD = 4, 2, 16
 _N_EXPERT = 2
 _LORA, _ROPE = 16, 8
 _STATE, _N_STATE_HEAD, _N_STATE_GROUP, _CONV = 16, 4, 2, 4
+_WINDOW = 32
 _NOISE = 0.02
 _SHARE = 0.5
 """Of what layers of random weights add: with all of it, the last bits of a step would grow from layer to layer."""
@@ -51,8 +52,8 @@ def write_with_heads(
 
     Args:
         path: of the file.
-        architecture: `glm4moe` (attention as in most models), `deepseek2` (compressed keys and values) or `qwen35`
-            (every other layer has a recurrent state).
+        architecture: `glm4moe` (attention as in most models), `deepseek2` (compressed keys and values), `qwen35`
+            (every other layer has a recurrent state) or `mimo2` (every other layer sees a window).
         heads: what they guess.
         seed: of the weights.
         n_trunk: layers of the model itself.
@@ -157,6 +158,14 @@ def _qwen_keys(writer: gguf.GGUFWriter, _n_ff: int) -> None:
     writer.add_full_attention_interval(2)
 
 
+def _mimo_keys(writer: gguf.GGUFWriter, n_ff: int) -> None:
+    _add_attention(writer)
+    writer.add_expert_feed_forward_length(n_ff)
+    writer.add_sliding_window(_WINDOW)
+    n_layer = writer.kv_data[0]["mimo2.block_count"].value
+    writer.add_sliding_window_pattern([layer % 2 == 0 for layer in range(n_layer)])
+
+
 def _attention(new: New, n_embd: int, *, n_gate: int = 1) -> Tensors:
     return {
         "attn_norm.weight": np.ones(n_embd),
@@ -230,13 +239,24 @@ def _qwen_block(new: New, n_embd: int, n_ff: int, layer: int, is_head: bool) -> 
     }
 
 
+def _mimo_block(new: New, n_embd: int, n_ff: int, _layer: int, _is_head: bool) -> Tensors:
+    return _dense(new, n_embd, n_ff) | {
+        "attn_norm.weight": np.ones(n_embd),
+        "attn_qkv.weight": new((_N_HEAD + 2 * _N_HEAD_KV) * _HEAD, n_embd),
+        "attn_output.weight": new(n_embd, _N_HEAD * _HEAD),
+        "ffn_norm.weight": np.ones(n_embd),
+    }
+
+
 _ADD_KEYS: dict[str, Callable[[gguf.GGUFWriter, int], None]] = {
     "glm4moe": _glm_keys,
     "deepseek2": _deepseek_keys,
     "qwen35": _qwen_keys,
+    "mimo2": _mimo_keys,
 }
 _BLOCKS: dict[str, Callable[[New, int, int, int, bool], Tensors]] = {
     "glm4moe": _glm_block,
     "deepseek2": _deepseek_block,
     "qwen35": _qwen_block,
+    "mimo2": _mimo_block,
 }
