@@ -18,8 +18,8 @@ from runtime.paths import DataFolder
 from tests.fakes.answers import Reply, calls, words
 from tests.fakes.fake_host import FakeHost
 from tests.fakes.fake_tools import READING, Script, files_server, returned
-from tests.fakes.tool_server import PICTURE
 from tests.pictures.shoot import Shooter
+from tests.support.pictures import png
 
 READ = ("files__read_file", '{"path":"notes/2026/travel.md","encoding":"utf-8"}')
 WRITE = ("files__write_file", '{"path":"notes/summary.md","text":"Three days in the Alps, two huts, one rest day."}')
@@ -67,7 +67,11 @@ class ToolShooter(Shooter):
             duration_s=0.42,
         )
         picture = ToolResult(
-            (ResultText("A map:"), ResultMedia(MediaPart("image", PICTURE, "image/png"))), duration_s=1
+            (
+                ResultText("Maps:"),
+                *(ResultMedia(MediaPart("image", png(w, h, seed=w), "image/png")) for w, h in ((900, 600), (400, 700))),
+            ),
+            duration_s=1,
         )
         host.tools.scripts.append(Script((ToolReturned(result),)))
         host.tools.scripts.append(Script((returned("No space left on the disk.", is_error=True),)))
@@ -128,7 +132,21 @@ class ToolShooter(Shooter):
                 state="failed",
                 tools=(),
                 problem="The server refused to let Deskside in (401).",
-                hint="Put a valid token into the header Authorization; a sign-in by browser is not supported.",
+                hint="Put a valid token into the header Authorization, or remove that header to sign in by browser.",
+            ),
+            files_server(
+                config=ToolServerConfig("notes", "http", url="https://notes.example.org/mcp"),
+                state="failed",
+                tools=(),
+                problem="The server asks who you are (401).",
+                needs_sign_in=True,
+            ),
+            files_server(
+                config=ToolServerConfig("calendar", "http", url="https://calendar.example.org/mcp"),
+                state="signing_in",
+                tools=(),
+                needs_sign_in=True,
+                sign_in_url="https://login.example.org/",
             ),
             files_server(config=ToolServerConfig("search", command="uvx", enabled=False), state="off", tools=()),
         )
@@ -136,13 +154,16 @@ class ToolShooter(Shooter):
         self.rest(0.5)
         page = window.findChild(SettingsPage)
         assert page is not None
-        for name in ("files", "weather"):
+        for name in ("files", "weather", "notes", "calendar"):
             page.tool_servers.rows[name].set_open(True)
         self.rest(0.3)
         bar = page.area.verticalScrollBar()
         bar.setValue(page.tool_servers.y() - 24)
         self.rest(0.3)
         self.shoot(window, "t7-settings")
+        bar.setValue(page.tool_servers.y() + page.tool_servers.rows["weather"].y())
+        self.rest(0.3)
+        self.shoot(window, "t7-sign-in")
         bar.setValue(page.permissions.y() - 300)
         self.rest(0.3)
         self.shoot(window, "t8-permissions")

@@ -34,9 +34,19 @@ class ScrolledColumn(QScrollArea):
         inside.setProperty("role", "scrolled")
         self.column = QVBoxLayout()
         self.column.setContentsMargins(0, Space.L, 0, Space.XL)
-        inside.setLayout(centred(self.column))
+        self._row = centred(self.column)
+        inside.setLayout(self._row)
         self.column.setSpacing(Space.M)
         self.setWidget(inside)
+        self.verticalScrollBar().rangeChanged.connect(self._balance)
+
+    def _balance(self, low: int, high: int) -> None:
+        """Keep the column in the middle of the page, scroll bar or not, in line with what stands above it."""
+        margins = self._row.contentsMargins()
+        left = Space.XL + (self.verticalScrollBar().sizeHint().width() if high > low else 0)
+        if margins.left() != left:
+            margins.setLeft(left)
+            self._row.setContentsMargins(margins)
 
 
 class Page(QWidget):

@@ -56,13 +56,12 @@ def memory_readings(memory: MemorySample) -> list[Reading]:
     """What is shown of the system memory."""
     total, free = memory.total_bytes, memory.available_bytes
     used = total - free if total is not None and free is not None else None
-    swap = (
-        pair_text(memory.swap_used_bytes, memory.swap_total_bytes) if memory.swap_total_bytes else tr("not available")
-    )
+    has_swap = bool(memory.swap_total_bytes)
+    swap = pair_text(memory.swap_used_bytes, memory.swap_total_bytes) if has_swap else tr("not available")
     return [
         Reading(tr("In use"), pair_text(used, total), used, total),
         Reading(tr("Deskside"), format_bytes(memory.ours_bytes), memory.ours_bytes, total),
-        Reading(tr("Swap"), swap, memory.swap_used_bytes, memory.swap_total_bytes or None),
+        Reading(tr("Swap"), swap, memory.swap_used_bytes if has_swap else None, memory.swap_total_bytes or None),
     ]
 
 
@@ -202,10 +201,12 @@ class HardwarePage(Page):
         card.state.show()
         if gpu.problem:
             card.state.setText(tr("Not readable"))
+            set_tone(card.state, "tag-amber")
             card.show_detail(gpu.problem, tone="bad")
             return
         reasons = "; ".join(gpu.throttle_reasons or ())
         card.state.setText(tr("Slowed down") if gpu.throttled else tr("Running free"))
+        set_tone(card.state, "tag-amber" if gpu.throttled else "tag")
         others = gpu.memory_others_bytes
         parts = [reasons] if reasons else []
         if gpu.throttle_reasons is None:

@@ -20,6 +20,16 @@ class Selection:
         """Select nothing."""
         self.anchor = self.head = None
 
+    def select_all(self, turns: Sequence[Turn]) -> None:
+        """Select all of these turns."""
+        if not turns:
+            return
+        last = turns[-1]
+        items = last.zones[-1].feed.items if last.zones else []
+        end = (len(items) - 1, items[-1].length) if items else (0, 0)
+        self.anchor = (0, 0, 0, 0)
+        self.head = (len(turns) - 1, max(0, len(last.zones) - 1), *end)
+
     @property
     def span(self) -> tuple[Position, Position] | None:
         """Start and end in reading order; `None` when nothing is selected."""

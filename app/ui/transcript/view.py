@@ -28,10 +28,10 @@ from app.ui.attachments.pictures import Pictures
 from app.ui.controls.buttons import TintedButton
 from app.ui.theme import Size, Space
 from app.ui.transcript.code_item import CodeItem
+from app.ui.transcript.controls import TurnControls
 from app.ui.transcript.formulas import Formulas
 from app.ui.transcript.item import Look
 from app.ui.transcript.lexers import Lexers
-from app.ui.transcript.parts import TurnParts
 from app.ui.transcript.pointer import Pointer
 from app.ui.transcript.selection import Selection
 from app.ui.transcript.turn import Turn
@@ -84,15 +84,13 @@ class TranscriptView(QAbstractScrollArea):
         super().__init__(parent)
         self._pointer = Pointer(self, self)  # first: Qt sends viewport events from here on
         self._appearance = appearance
-        self._pictures = pictures
         self.look = Look(appearance, formulas, lexers)
         self.turns: list[Turn] = []
         self._by_id: dict[str, Turn] = {}
         self.selection = Selection()
-        self._model_names: dict[str, str] = {}
-        self._waiting_for = ""
-        self._tools: dict[str, Found] = {}
-        self._busy = False
+        self._controls = TurnControls(
+            appearance, pictures, self.viewport(), self, self._on_wanted, self.file_wanted.emit
+        )
         self._following = True
         self._moving = False
         self._last_cost_s = 0.0
@@ -176,7 +174,7 @@ class TranscriptView(QAbstractScrollArea):
         if len(view.attachments) != len(turn.view.attachments):
             turn.drop_parts()  # a tool brought pictures
         turn.set_view(view)
-        self._show_parts(turn)
+        self._controls.show(turn)
         if was_busy and not turn.is_busy and not turn.is_tool:
             self._announce(view)
         self._build_timer.start()
@@ -195,32 +193,32 @@ class TranscriptView(QAbstractScrollArea):
 
     def set_busy(self, busy: bool) -> None:
         """Whether an answer is in the making: some actions wait then."""
-        self._busy = busy
+        self._controls.busy = busy
         (self._clock.start if busy else self._clock.stop)()
         for turn in self.turns:
-            self._show_parts(turn)
+            self._controls.show(turn)
 
     def set_model_names(self, names: dict[str, str]) -> None:
         """Names for people, by model id."""
-        if names != self._model_names:
-            self._model_names = names
+        if names != self._controls.model_names:
+            self._controls.model_names = names
             for turn in self.turns:
-                self._show_parts(turn)
+                self._controls.show(turn)
 
     def set_tools(self, tools: dict[str, Found]) -> None:
         """What is known of tools, by the names models call them."""
-        if tools != self._tools:
-            self._tools = tools
+        if tools != self._controls.tools:
+            self._controls.tools = tools
             for turn in self.turns:
                 if turn.is_tool:
-                    self._show_parts(turn)
+                    self._controls.show(turn)
 
     def set_waiting_for(self, text: str) -> None:
         """What a queued answer waits for ("the model is loading, 40 %"), or empty."""
-        if text != self._waiting_for:
-            self._waiting_for = text
+        if text != self._controls.waiting_for:
+            self._controls.waiting_for = text
             for turn in self.turns[-2:]:
-                self._show_parts(turn)
+                self._controls.show(turn)
 
     @property
     def is_following(self) -> bool:
@@ -318,7 +316,7 @@ class TranscriptView(QAbstractScrollArea):
         for turn in near:
             fresh = turn.parts is None
             if fresh:
-                self._make_parts(turn)
+                self._controls.make(turn, self.turns)
             if turn.dirty or fresh or not turn.is_built:
                 more = not turn.build(deadline_s) or more
                 changed.append(turn)
@@ -335,49 +333,11 @@ class TranscriptView(QAbstractScrollArea):
         if more or any(not turn.is_built for turn in self._near(NEAR_VIEWS)):
             self._build_timer.start()
 
-    def _make_parts(self, turn: Turn) -> None:
-        turn.parts = TurnParts(self._appearance, turn.view, self._pictures, self.viewport())
-        turn.parts.wanted.connect(self._on_wanted)
-        turn.parts.file_wanted.connect(self.file_wanted)
-        turn.parts.footer.set_lit(not turn.is_user)
-        for widget in turn.parts.widgets():
-            widget.installEventFilter(self)
-        self._show_parts(turn)
-        self._order_tabs()
-
-    def _order_tabs(self) -> None:
-        last: QWidget = self.viewport()
-        for turn in self.turns:
-            if turn.parts is not None:
-                for widget in turn.parts.widgets():
-                    if widget is not last:
-                        QWidget.setTabOrder(last, widget)
-                    last = widget
-
     def _drop_far(self) -> None:
         near = {id(turn) for turn in self._near(FAR_VIEWS)}
         for turn in self.turns:
             if turn.parts is not None and id(turn) not in near and not turn.is_busy:
                 turn.drop()
-
-    def _show_parts(self, turn: Turn) -> None:
-        parts = turn.parts
-        if parts is None:
-            return
-        view = turn.view
-        model = self._model_names.get(view.stats.model, view.stats.model) if view.stats is not None else ""
-        parts.show_go_on(view, busy=self._busy)
-        if parts.tool is not None:
-            parts.tool.show_view(view, self._tools.get(view.tool_name))
-            return
-        parts.footer.show_view(view, model, busy=self._busy)
-        parts.status.show_view(view, self._waiting_for)
-        parts.error.show_view(view, busy=self._busy)
-        parts.notice.setText(view.notice)
-        if view.reasoning:
-            since = turn.thinking_since_s
-            elapsed_s = time.monotonic() - since if since is not None else None
-            parts.show_fold(view, opened=turn.fold_open, elapsed_s=elapsed_s)
 
     def _flush(self) -> None:
         """Draw the text that came since the last time."""
@@ -388,19 +348,19 @@ class TranscriptView(QAbstractScrollArea):
         changed = [turn for turn in self.turns[-2:] if turn.is_busy or not turn.is_built]
         for turn in changed:
             if turn.parts is None:
-                self._make_parts(turn)
+                self._controls.make(turn, self.turns)
             if not turn.build(began_s + SLICE_S):
                 self._build_timer.start()
-            self._show_parts(turn)
+            self._controls.show(turn)
         self._relayout(changed)
         self._last_cost_s = time.monotonic() - began_s
 
     def _tick(self) -> None:
         for turn in self.turns[-1:]:
-            self._show_parts(turn)
+            self._controls.show(turn)
         for turn in self.turns[-MAX_SHOWN_RUNS:-1]:
             if turn.view.started_s is not None:
-                self._show_parts(turn)
+                self._controls.show(turn)
 
     def _on_formulas(self) -> None:
         changed = [turn for turn in self.turns if any(item.waits_for_formula for item in turn.items())]
@@ -533,13 +493,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def select_all(self) -> None:
         """Select the whole conversation."""
-        if not self.turns:
-            return
-        last = self.turns[-1]
-        items = last.zones[-1].feed.items if last.zones else []
-        end = (len(items) - 1, items[-1].length) if items else (0, 0)
-        self.selection.anchor = (0, 0, 0, 0)
-        self.selection.head = (len(self.turns) - 1, max(0, len(last.zones) - 1), *end)
+        self.selection.select_all(self.turns)
         self.viewport().update()
 
     def copy_code(self, item: CodeItem) -> None:
@@ -585,7 +539,7 @@ class TranscriptView(QAbstractScrollArea):
             return
         turn.fold_open = not turn.fold_open
         self._following = self._following and turn is self.turns[-1]
-        self._show_parts(turn)
+        self._controls.show(turn)
         turn.build(time.monotonic() + SLICE_S)
         self._relayout([turn])
         self._build_timer.start()

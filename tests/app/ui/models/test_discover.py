@@ -12,7 +12,7 @@ from runtime.messages.library import HubEntry, HubSearch
 from runtime.messages.library import HubPage as Entries
 from tests.app.ui.models.conftest import Until, button
 from tests.fakes.fake_host import FakeHost
-from tests.fakes.fake_models import hub_entry
+from tests.fakes.hub_entries import hub_entry
 from tests.support.widgets import texts
 
 FAILURE = to_failure(HubOffline("The hub answered with an error.", hint="Try again in a while."))

@@ -12,7 +12,8 @@ from runtime.messages.library import DownloadRequest, HubAccount, HubModel, Verd
 from tests.app.ui.models.conftest import Until, button
 from tests.fakes.answers import installed_model
 from tests.fakes.fake_host import FakeHost
-from tests.fakes.fake_models import CPU, QUANTS, SMALL_GPU
+from tests.fakes.fake_models import CPU, SMALL_GPU
+from tests.fakes.hub_entries import QUANTS
 from tests.support.widgets import texts
 
 REPO = "Qwen/Qwen3-8B-GGUF"

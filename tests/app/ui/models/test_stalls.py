@@ -12,7 +12,7 @@ from tests.app.ui.models.conftest import Until
 from tests.app.ui.test_stalls import STALL_S, calmest
 from tests.fakes.answers import installed_model
 from tests.fakes.fake_host import FakeHost
-from tests.fakes.fake_models import hub_entry
+from tests.fakes.hub_entries import hub_entry
 
 N_MODELS = 150
 N_VERSIONS = 30
