@@ -264,6 +264,7 @@ def _lists(t: Tokens) -> str:
     QScrollBar::handle:horizontal {{ min-width: {Size.SCROLLBAR_THUMB_MIN}px; }}
     QScrollBar::handle:hover {{ background: {t.text_disabled}; }}
     QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}
+    QAbstractScrollArea::corner {{ background: transparent; border: none; }}
     QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
     """
 

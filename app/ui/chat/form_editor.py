@@ -79,7 +79,7 @@ class FormEditor(QWidget):
         column.addWidget(self.verdict)
         row = QHBoxLayout()
         row.addStretch(1)
-        self._examples = push_button(tr("Examples"), self._open_examples, kind="quiet")
+        self._examples = push_button(tr("Examples"), self._open_examples)
         row.addWidget(self._examples)
         column.addLayout(row)
         self._show_form()
@@ -112,12 +112,12 @@ class FormEditor(QWidget):
         self._texts = {}
         self._right = {text for _key, text in (*SCHEMA_EXAMPLES, *GRAMMAR_EXAMPLES)}
         set_tone(self.verdict, "small")
-        self.verdict.setText("")
+        self._say("")
 
     def _show_form(self) -> None:
         form = self.form
         has_text = form in ("schema", "grammar")
-        for widget in (self.field, self._examples, self.verdict):
+        for widget in (self.field, self._examples):
             widget.setVisible(has_text)
         hints = {
             "text": "",
@@ -134,7 +134,12 @@ class FormEditor(QWidget):
             self.field.setPlainText(text)
             self._is_showing = before
         set_tone(self.verdict, "small")
-        self.verdict.setText("")
+        self._say("")
+
+    def _say(self, text: str) -> None:
+        """What stands below the field; nothing takes no room."""
+        self.verdict.setText(text)
+        self.verdict.setVisible(bool(text))
 
     def _on_choice(self, _at: int) -> None:
         form = self.form
@@ -153,7 +158,7 @@ class FormEditor(QWidget):
         if not self._is_showing:
             self._texts[self.form] = self.field.toPlainText()
             set_tone(self.verdict, "small")
-            self.verdict.setText(tr("Checking…"))
+            self._say(tr("Checking…"))
             self._is_checking = True
             self._pause.start()
 
@@ -171,10 +176,10 @@ class FormEditor(QWidget):
         self._is_checking = False
         set_tone(self.verdict, "bad" if problem else "ok")
         if problem:
-            self.verdict.setText(tr("{why} It is not used until it is right.").format(why=problem))
+            self._say(tr("{why} It is not used until it is right.").format(why=problem))
         else:
             self._right.add(text)
-            self.verdict.setText(tr("Right. It holds from the next question on."))
+            self._say(tr("Right. It holds from the next question on."))
             self._tell()
 
     def _tell(self) -> None:

@@ -127,6 +127,8 @@ class OptionRow(QWidget):
             self._automatic.setChecked(value is None)
         if self._number is not None:
             self._number.setEnabled(value is not None)
+            # What automatic comes to is not known: the smallest value would look as if it were that.
+            self._number.setSpecialValueText("-" if value is None and resolved is None else "")
             shown = value if value is not None else self.spec.low if resolved is None else resolved
             if isinstance(self._number, QSpinBox):
                 self._number.setValue(int(shown) // self.spec.scale if value is not None or resolved else int(shown))

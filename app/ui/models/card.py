@@ -239,7 +239,7 @@ class ModelCard(QFrame):
         percent = round(loaded.fraction * 100) if loaded is not None else 0
         self._tag.setText(texts.get(state, "").format(percent=percent))
         self._tag.setVisible(bool(state))
-        set_tone(self._tag, "tag-accent" if state == "ready" else "tag")
+        set_tone(self._tag, {"ready": "tag-accent", "failed": "tag-amber"}.get(state, "tag"))
         busy = state in ("loading", "restarting")
         self._bar.setVisible(busy)
         self._bar.setValue(percent)

@@ -86,6 +86,7 @@ class NumberRow(QWidget):
         else:
             column.addWidget(label(text, "small", wrap=True))
         self.set_stops(stops)
+        self.show_value(None, low)
 
     def set_stops(self, stops: tuple[int, ...]) -> None:
         """Where the slider can stand."""

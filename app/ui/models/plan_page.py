@@ -51,7 +51,7 @@ class PlanPage(SubPage):
         self.verdict.measure.clicked.connect(lambda _checked=False: self._measure())
         self.column.addWidget(self.verdict)
         self._memory = Card(tr("Where it goes"))
-        nodes = TintedButton(appearance, "node", tr("Lend memory from another computer…"), kind="quiet")
+        nodes = TintedButton(appearance, "node", tr("Borrow memory of another computer…"), kind="quiet")
         nodes.clicked.connect(lambda _checked=False: self.hardware_wanted.emit())
         self._memory.head.addWidget(nodes)
         self.bars = PlanBars(appearance)

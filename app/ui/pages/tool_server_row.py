@@ -43,6 +43,7 @@ class ServerRow(QFrame):
         self.setProperty("role", "row")
         self._appearance = appearance
         self._shown_tools: tuple[ToolInfo, ...] | None = None
+        self._at_a_glance = self._unfolded = ""
         name = server.config.name
         column = QVBoxLayout(self)
         column.setContentsMargins(0, Space.XS, 0, Space.XS)
@@ -112,6 +113,11 @@ class ServerRow(QFrame):
         """Show or hide the tools."""
         self.inside.setVisible(opened)
         self.fold.set_icon_name("chevron-down" if opened else "chevron-right")
+        self._show_line()
+
+    def _show_line(self) -> None:
+        """What is wrong stands below once it is unfolded, whole."""
+        self._line.setText(self._at_a_glance if self.inside.isHidden() else self._unfolded)
 
     def show_server(self, server: ToolServerInfo) -> None:
         """Show it as it is now."""
@@ -121,8 +127,10 @@ class ServerRow(QFrame):
         set_tone(self._state, tone)
         usable = count_of(len(server.tools))
         where = config.command if config.transport == "stdio" else config.url
-        self._line.setText(f"{usable} · {where}" if server.state == "ready" else server.problem or where)
-        self.setAccessibleName(f"{config.name}, {words}, {self._line.text()}")
+        self._at_a_glance = f"{usable} · {where}" if server.state == "ready" else server.problem or where
+        self._unfolded = f"{usable} · {where}" if server.state == "ready" else where
+        self._show_line()
+        self.setAccessibleName(f"{config.name}, {words}, {self._at_a_glance}")
         self.switch.setChecked(config.enabled)
         waits = server.state == "signing_in"
         self.sign_in.setVisible(server.needs_sign_in and not waits)
@@ -135,6 +143,7 @@ class ServerRow(QFrame):
         problem = " ".join(part for part in (server.problem, hint if server.needs_sign_in else server.hint) if part)
         if waits:
             problem = tr("Finish the sign-in in your browser. It comes back by itself.")
+        set_tone(self._problem, "muted" if waits else "warn")
         self._problem.setText(breakable(problem))
         self._problem.setVisible(bool(problem) and server.state != "ready")
         self._about.setText(breakable(self._facts(server)))

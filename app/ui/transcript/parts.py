@@ -286,7 +286,9 @@ class TurnParts(QObject):
 
     def show_fold(self, view: MessageView, *, opened: bool, elapsed_s: float | None) -> None:
         """The text of the fold: thinking now, or for how long it thought."""
-        if view.reasoning_s is not None:
+        if view.reasoning_s is not None and view.reasoning_s < 1:
+            text = tr("Thought for a moment")
+        elif view.reasoning_s is not None:
             text = tr("Thought for {time}").format(time=format_duration(view.reasoning_s))
         elif view.state in BUSY_STATES and not view.text:
             text = tr("Thinking")

@@ -134,3 +134,16 @@ def test_when_options_of_loading_are_declared_then_each_has_a_control(qtbot: QtB
     controls._rows["rope_freq_scale"]._automatic.setChecked(False)  # type: ignore[union-attr]
     assert controls.options.rope_freq_scale is not None
     assert controls.options.rope_freq_scale > 0
+
+
+def test_when_what_automatic_comes_to_is_not_known_then_no_number_is_shown(
+    qtbot: QtBot, appearance: Appearance
+) -> None:
+    row = OptionRow(next(spec for spec in option_specs(SamplingOptions) if spec.name == "seed"), appearance)
+    qtbot.addWidget(row)
+    assert row._number is not None
+    assert row._number.text() == "-"
+    row.set_value(None, 7)
+    assert row._number.text() == "7"
+    row.set_value(0)
+    assert row._number.text() == "0"
