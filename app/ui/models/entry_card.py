@@ -1,6 +1,6 @@
 """One model of the hub in a list: a large button with name, note and facts."""
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout
 
 from app.ui.controls.labels import ElidedLabel, label
@@ -22,6 +22,9 @@ def entry_facts(entry: HubEntry) -> str:
         entry.licence,
     ]
     return "  ·  ".join(part for part in parts if part)
+
+
+_SIZE_EVENTS = frozenset({QEvent.Type.Polish, QEvent.Type.StyleChange, QEvent.Type.LayoutRequest, QEvent.Type.Show})
 
 
 class EntryCard(QPushButton):
@@ -57,6 +60,13 @@ class EntryCard(QPushButton):
         for child in self.findChildren(QLabel):
             child.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+
+    def event(self, event: QEvent) -> bool:
+        handled = super().event(event)
+        # The stylesheet's least height of buttons would let a full page squeeze the card and cut its words.
+        if event.type() in _SIZE_EVENTS and self.minimumHeight() != (height := self.sizeHint().height()):
+            self.setMinimumHeight(height)
+        return handled
 
     def sizeHint(self) -> QSize:
         layout = self.layout()

@@ -41,11 +41,11 @@ class ScrolledColumn(QScrollArea):
         self.verticalScrollBar().rangeChanged.connect(self._balance)
 
     def _balance(self, low: int, high: int) -> None:
-        """Keep the column in the middle of the page, scroll bar or not, in line with what stands above it."""
+        """Keep the column where it is without a scroll bar, in line with what stands above it."""
         margins = self._row.contentsMargins()
-        left = Space.XL + (self.verticalScrollBar().sizeHint().width() if high > low else 0)
-        if margins.left() != left:
-            margins.setLeft(left)
+        right = Space.XL - (self.verticalScrollBar().sizeHint().width() if high > low else 0)
+        if margins.right() != right:
+            margins.setRight(right)
             self._row.setContentsMargins(margins)
 
 
