@@ -172,8 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
             case "POST", "/admin/keys":
                 wanted = msgspec.json.decode(body, type=NewKey)
                 name = wanted.name
-                keys = (*host.api.keys, ApiKeyInfo(name, 1.0, wanted.limits))
-                host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
+                with host.changed:  # two may come at once
+                    keys = (*host.api.keys, ApiKeyInfo(name, 1.0, wanted.limits))
+                    host.emit(ApiChanged(msgspec.structs.replace(host.api, keys=keys)))
                 self._send(200, NewKeyAnswer(name, f"sk-{name}"))
             case "PUT", _ if path.startswith("/admin/keys/"):
                 name = unquote(path.removeprefix("/admin/keys/"))

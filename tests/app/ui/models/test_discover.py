@@ -116,7 +116,7 @@ def test_when_there_is_more_then_it_is_fetched_by_the_cursor(
     fake_host.library.found = tuple(hub_entry(f"org/thing-{n}-GGUF", 8_000_000_000) for n in range(3))
     fake_host.library.cursor = "second page"
     discover.discover.field.setText("thing")
-    until(lambda: len(names(discover)) == 3)
+    until(lambda: len(names(discover)) == 3 and not discover.discover._more.isHidden())
     button(discover, "Show more").click()
     until(lambda: len(names(discover)) == 6)
     assert searches(fake_host)[-1].cursor == "second page"

@@ -34,6 +34,7 @@ def test_when_models_are_installed_then_each_is_listed_with_its_facts(
 ) -> None:
     broken = installed_model("broken", "Broken", problem="The file ends too early.")
     show(fake_host, page, until, installed_model(), broken)
+    until(lambda: "The file ends too early." in texts(page))  # cards come one after the other
     shown = texts(page)
     for fact in (
         "SmolLM2 135M Instruct",
@@ -44,7 +45,6 @@ def test_when_models_are_installed_then_each_is_listed_with_its_facts(
         "8,192 tokens context",
     ):
         assert fact in shown
-    assert "The file ends too early." in shown
     until(lambda: "2 models on this computer" in texts(page))
     assert page.installed._cards["broken"]._buttons["load"].isHidden()
 
