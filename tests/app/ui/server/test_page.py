@@ -95,8 +95,10 @@ def test_when_the_last_key_of_an_open_api_is_deleted_then_it_is_asked_before(
     qtbot: QtBot, page: ServerPage, fake_host: FakeHost, context: AppContext
 ) -> None:
     page.show_tab("keys")
-    page.keys.make_key("Laptop")
     page.keys.make_key("Phone")
+    qtbot.waitUntil(lambda: "sk-Phone" in texts(page.keys), timeout=WAIT_MS)
+    page.keys.make_key("Laptop")
+    qtbot.waitUntil(lambda: "sk-Laptop" in texts(page.keys), timeout=WAIT_MS)
     context.link.set_api(ApiOptions(enabled=True, host="0.0.0.0"))
     qtbot.waitUntil(lambda: context.link.api is not None and context.link.api.running, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: "Phone" in texts(page.keys), timeout=WAIT_MS)
