@@ -21,6 +21,9 @@ from runtime.messages.api import ApiState, HostEvent, InstalledModel, LoadedMode
 from runtime.paths import DataFolder
 from runtime.units import format_duration
 
+_KEY_PLACE = "YOUR_KEY"
+"""Stands for a key in the line to try, where only its hash is known."""
+
 
 def run(parsed: argparse.Namespace, data: DataFolder, terminal: Terminal) -> int:
     """Serve until Ctrl-C.
@@ -101,6 +104,8 @@ class ServeScreen:
         if ready.api.running and ready.api.addresses:
             self._base = ready.api.addresses[0]
             self._api = ready.api
+            if ready.api.keys and not self._key:
+                self._key = _KEY_PLACE
             return
         host, port = self._bind
         self.code, hint = exit_codes.FAILURE, ""

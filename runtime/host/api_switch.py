@@ -152,7 +152,7 @@ class ApiSwitch:
                 await self._settle()
                 self._end_requests(lambda caller: caller.key == name, revoked(name))
                 if was_running and self._listener is None and self._problem:
-                    self._send(Notice("warning", f"The last API key was removed: {self._problem}"))
+                    self._send(Notice("warning", f"The last API key was removed. {self._problem}"))
             return self.state()
 
     def stop_accepting(self) -> None:

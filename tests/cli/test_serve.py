@@ -10,7 +10,7 @@ from runtime.cli.serve import ServeScreen, curl_line, port_in_use
 from runtime.cli.terminal import Terminal
 from runtime.errors import Failure
 from runtime.host.config import HostReady
-from runtime.messages.api import ApiState, Certificate, InstalledModel, LoadedModel, ModelChanged, Notice
+from runtime.messages.api import ApiKeyInfo, ApiState, Certificate, InstalledModel, LoadedModel, ModelChanged, Notice
 from runtime.messages.shared import ModelFacts
 from runtime.options import ApiOptions
 
@@ -144,3 +144,10 @@ def test_when_the_last_key_goes_while_it_serves_then_the_terminal_says_so(shown:
     shown.screen.event(Notice("warning", "The last API key was removed: the API is off."))
     assert "The last API key was removed" in shown.err.getvalue()
     assert shown.ended == 0
+
+
+def test_when_stored_keys_are_asked_for_then_the_line_to_try_has_a_place_for_one(shown: Screen) -> None:
+    api = ApiState(ApiOptions(), running=True, addresses=(BASE,), keys=(ApiKeyInfo("editor", 1.0),))
+    shown.screen.ready(HostReady("http://127.0.0.1:9", "1", api))
+    shown.screen.event(ModelChanged(LoadedModel("tiny", "Tiny", "ready", facts=FACTS)))
+    assert "'Authorization: Bearer YOUR_KEY'" in shown.out.getvalue()

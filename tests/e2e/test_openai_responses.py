@@ -219,3 +219,26 @@ def test_when_a_stream_is_closed_then_the_engine_is_idle(client: openai.OpenAI, 
         next(iter(stream))
     stream.close()
     poll(lambda: idle(real_host), timeout_s=10)
+
+
+def test_when_asked_in_the_background_then_it_is_written_alone_and_a_long_one_is_cancelled(
+    client: openai.OpenAI, real_host: HostUnderTest
+) -> None:
+    asked: dict[str, Any] = {"model": real_host.model, "input": "Name three rivers.", "background": True}
+    answer = client.responses.create(**asked, max_output_tokens=20)
+    poll(lambda: client.responses.retrieve(answer.id).status in ("completed", "incomplete") or None)
+    assert validated(client.responses.retrieve(answer.id)).output_text
+    long = client.responses.create(**asked, max_output_tokens=1500, extra_body={"ignore_eos": True})
+    poll(lambda: client.responses.retrieve(long.id).status == "in_progress" or None)
+    assert client.responses.cancel(long.id).status == "cancelled"
+    poll(lambda: idle(real_host))
+
+
+def test_when_a_conversation_is_compacted_then_it_goes_on(client: openai.OpenAI, real_host: HostUnderTest) -> None:
+    first = client.responses.create(model=real_host.model, input="My name is Ada.", max_output_tokens=30)
+    shorter = {"max_output_tokens": 60}
+    short = client.responses.compact(model=real_host.model, previous_response_id=first.id, extra_body=shorter)
+    items: Any = [item.to_dict(warnings=False) for item in short.output]
+    assert [item["type"] for item in items] == ["message", "compaction"]
+    more = [*items, {"role": "user", "content": "What is my name?"}]
+    assert client.responses.create(model=real_host.model, input=more, max_output_tokens=30).output_text

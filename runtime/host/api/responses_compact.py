@@ -23,6 +23,7 @@ from runtime.options import GenerateOptions, SamplingOptions
 
 COMPACT_ROUTE = "/v1/responses/compact"
 MAX_SUMMARY_TOKENS = 1024
+"""Fewer by `max_output_tokens`, which OpenAI does not have here."""
 _WISH = (
     "Summarise the conversation up to here for whoever goes on with it, without answering it. Keep what was asked, "
     "what was found out, decided and done, and what is still to be done, with the names, numbers, paths and code that "
@@ -50,7 +51,9 @@ async def compacted(desk: Desk, ticket: Ticket, ask: CountInputAsk) -> Compacted
     async def build(lease: Lease) -> list[Ask]:
         check_media(lease, ask.messages)
         options = GenerateOptions(
-            max_tokens=MAX_SUMMARY_TOKENS, context_policy="drop_oldest", sampling=SamplingOptions(temperature=0.0)
+            max_tokens=min(ask.max_output_tokens or MAX_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS),
+            context_policy="drop_oldest",
+            sampling=SamplingOptions(temperature=0.0),
         )
         shape = AnswerShape(reasoning="off")
         return [Generate(ticket.request_id, messages=_with_wish(ask.messages), options=options, shape=shape)]

@@ -151,6 +151,7 @@ class CountInputAsk(msgspec.Struct, frozen=True):
     history: tuple[Message, ...]
     messages: tuple[Message, ...]
     shape: AnswerShape
+    max_output_tokens: int | None = None
 
 
 class ResponsesAsk(msgspec.Struct, frozen=True):
@@ -203,7 +204,7 @@ def count_input_ask(raw: Raw, known: Known) -> CountInputAsk:
     """Check a body of input_tokens or of compact; errors as `responses_ask`."""
     body = _body(raw)
     history = _history(body, known)
-    return CountInputAsk(body.model, history, _instructed(body, history), _shape(body))
+    return CountInputAsk(body.model, history, _instructed(body, history), _shape(body), body.max_output_tokens)
 
 
 _REFUSED = {
