@@ -9,6 +9,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -48,23 +49,22 @@ def pydantic_ai(address: str, model: str) -> Checks:
         "anthropic": anthropic.AnthropicModel(model, provider=by_anthropic(base_url=address, api_key="none")),
     }
 
+    def run(chosen: Any) -> object:
+        return asyncio.run(streamed(chosen))
+
     async def streamed(chosen: Any) -> str:
         async with library.Agent(chosen, model_settings=settings).run_stream("Name three colours.") as answer:
             return "".join([piece async for piece in answer.stream_text(delta=True)])
 
+    def formed(chosen: Any, output: Any = Cat) -> object:
+        return isinstance(library.Agent(chosen, output_type=output, model_settings=settings).run_sync(CAT).output, Cat)
+
     checks: Checks = {}
     for kind, chosen in models.items():
-        checks[f"pydantic-ai ({kind}): streamed text"] = lambda chosen=chosen: asyncio.run(streamed(chosen))
-        checks[f"pydantic-ai ({kind}): by a tool"] = lambda chosen=chosen: isinstance(
-            library.Agent(chosen, output_type=Cat, model_settings=settings).run_sync(CAT).output, Cat
-        )
+        checks[f"pydantic-ai ({kind}): streamed text"] = partial(run, chosen)
+        checks[f"pydantic-ai ({kind}): by a tool"] = partial(formed, chosen)
         if kind != "anthropic":  # it asks only models whose names it knows for a schema
-            checks[f"pydantic-ai ({kind}): by a schema"] = lambda chosen=chosen: isinstance(
-                library.Agent(chosen, output_type=library.NativeOutput(Cat), model_settings=settings)
-                .run_sync(CAT)
-                .output,
-                Cat,
-            )
+            checks[f"pydantic-ai ({kind}): by a schema"] = partial(formed, chosen, library.NativeOutput(Cat))
     return checks
 
 
@@ -87,17 +87,22 @@ def openai_agents(address: str, model: str) -> Checks:
         agent = library.Agent("a", model=chosen, output_type=Cat, model_settings=free)
         return isinstance(library.Runner.run_sync(agent, CAT).final_output, Cat)
 
+    def run(chosen: Any) -> object:
+        return asyncio.run(streamed(chosen))
+
     async def streamed(chosen: Any) -> object:
-        run = library.Runner.run_streamed(library.Agent("a", model=chosen, model_settings=free), "Name three colours.")
-        kinds = [event.type async for event in run.stream_events()]
-        return "raw_response_event" in kinds and run.final_output
+        answer = library.Runner.run_streamed(
+            library.Agent("a", model=chosen, model_settings=free), "Name three colours."
+        )
+        kinds = [event.type async for event in answer.stream_events()]
+        return "raw_response_event" in kinds and answer.final_output
 
     checks: Checks = {}
     for kind, make in (("chat", library.OpenAIChatCompletionsModel), ("responses", library.OpenAIResponsesModel)):
         chosen = make(model=model, openai_client=client)
-        checks[f"openai-agents ({kind}): forced tool and its result"] = lambda chosen=chosen: called(chosen)
-        checks[f"openai-agents ({kind}): by a schema"] = lambda chosen=chosen: formed(chosen)
-        checks[f"openai-agents ({kind}): streamed text"] = lambda chosen=chosen: asyncio.run(streamed(chosen))
+        checks[f"openai-agents ({kind}): forced tool and its result"] = partial(called, chosen)
+        checks[f"openai-agents ({kind}): by a schema"] = partial(formed, chosen)
+        checks[f"openai-agents ({kind}): streamed text"] = partial(run, chosen)
     return checks
 
 

@@ -112,9 +112,9 @@ def dspy(address: str, model: str) -> Checks:
     library = importlib.import_module("dspy")
     llm = library.LM(f"openai/{model}", api_base=f"{address}/v1", api_key="none", max_tokens=200, temperature=0.1)
 
-    def asked(text: str, **fields: Any) -> Any:
+    def asked(signature: str, **fields: Any) -> Any:
         with library.context(lm=llm, adapter=library.JSONAdapter()):
-            return library.Predict(text)(**fields)
+            return library.Predict(signature)(**fields)
 
     return {
         "dspy: text": lambda: llm("Say hi."),
