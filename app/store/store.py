@@ -97,6 +97,7 @@ class Store:
         self._opened = open_database(path)
         self._has_rebuilt_search = False
         self._n_repairs = 0
+        self._is_checked = False
         self._incidents: list[Opened] = [self._opened] if self._opened.incident else []
 
     def __enter__(self) -> Self:
@@ -142,9 +143,13 @@ class Store:
     def repair(self, error: sqlite3.Error) -> bool:
         """After an error: put the file right if it is damaged. True when trying again makes sense."""
         path = self._opened.path
-        if path is None or not is_damage(error):
+        # A rule of ours that is broken may also mean that its index is damaged.
+        is_rule = isinstance(error, sqlite3.IntegrityError) and not is_damage(error)
+        if path is None or not (is_rule or is_damage(error)):
             return False
         with self._guard() as connection:
+            if is_rule and are_tables_sound(connection):
+                return False
             if not self._rebuild_search(connection):
                 connection.close()
                 self._opened = recover(path)
@@ -377,9 +382,16 @@ class Store:
     # --- housekeeping
 
     def purge(self) -> None:
-        """Erase what was deleted longer than `KEEP_DELETED_S` ago, at most `PURGE_ROWS` of a kind."""
+        """Erase what was deleted longer than `KEEP_DELETED_S` ago, at most `PURGE_ROWS` of a kind.
+
+        The first time the whole file is checked: through a damaged index SQLite finds nothing, and says nothing.
+        """
         before_s = units.now() - KEEP_DELETED_S
         with self._guard() as connection:
+            if not self._is_checked:
+                self._is_checked = True
+                if not are_tables_sound(connection):
+                    raise damage("a check found damage")
             with transaction(connection):
                 for table in ("conversation", "message", "preset"):
                     connection.execute(

@@ -3,6 +3,7 @@
 Format: System V gABI, chapters "Program Header" and "Dynamic Section"; 64-bit files of either byte order.
 """
 
+import os
 import struct
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -36,7 +37,7 @@ def needed_libraries(path: Path) -> tuple[str, ...]:
     try:
         with path.open("rb") as file:
             return _needed(file)
-    except (struct.error, LookupError, ValueError):
+    except (struct.error, LookupError, ValueError, OverflowError):
         return ()  # cut off or damaged; the loader will say so better than we can
 
 
@@ -47,6 +48,8 @@ def _needed(file: BinaryIO) -> tuple[str, ...]:
     order = "<" if head[5] == _LITTLE else ">"
     (table_offset,) = struct.unpack_from(f"{order}Q", head, 0x20)
     entry_size, count = struct.unpack_from(f"{order}HH", head, 0x36)
+    if table_offset >= file.seek(0, os.SEEK_END):
+        return ()
     file.seek(table_offset)
     raw = file.read(entry_size * count)
     segments = []
@@ -55,6 +58,8 @@ def _needed(file: BinaryIO) -> tuple[str, ...]:
         segments.append(_Segment(kind, offset, address, size))
     dynamic = next((segment for segment in segments if segment.kind == _PT_DYNAMIC), None)
     if dynamic is None:
+        return ()
+    if dynamic.offset >= file.seek(0, os.SEEK_END):
         return ()
     file.seek(dynamic.offset)
     entries = list(struct.iter_unpack(f"{order}qQ", _whole(file.read(min(dynamic.size, _MAX_DYNAMIC_BYTES)), 16)))
@@ -78,6 +83,9 @@ def _whole(raw: bytes, size: int) -> bytes:
 def _strings(file: BinaryIO, segments: list[_Segment], address: int, size: int) -> bytes:
     for segment in segments:
         if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.size:
-            file.seek(segment.offset + address - segment.address)
+            offset = segment.offset + address - segment.address
+            if offset >= file.seek(0, os.SEEK_END):
+                return b""
+            file.seek(offset)
             return file.read(min(size, _MAX_STRINGS_BYTES))
     return b""

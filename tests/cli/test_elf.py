@@ -45,3 +45,13 @@ def test_when_a_file_is_no_elf_then_there_are_no_names(tmp_path: Path) -> None:
 def test_when_a_file_is_missing_then_that_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="missing"):
         needed_libraries(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**64 - 1, 10**6])
+def test_when_the_header_points_far_beyond_the_file_then_there_are_no_names_and_no_error(
+    tmp_path: Path, offset: int
+) -> None:
+    head = b"\x7fELF\x02\x01" + bytes(26) + offset.to_bytes(8, "little") + bytes(14) + b"\x38\x00\x01\x00" + bytes(4)
+    path = tmp_path / "odd.so"
+    path.write_bytes(head + bytes(200))
+    assert needed_libraries(path) == ()

@@ -7,6 +7,7 @@ import pytest
 
 from app.store import Store
 from app.store.records import Attachment, ConversationChange, MessageRecord
+from runtime.errors import BugFault
 
 PICTURE = Attachment("ab" * 32, "image", "image/png", "cat.png", 9, 3, 4)
 
@@ -93,3 +94,46 @@ def test_when_sqlite_names_damage_in_letters_that_do_not_read_then_what_can_be_r
     path.write_bytes(raw.replace(b"CREATE INDEX conversation_by_time ON", b"CREATE INDEX conversation\xb6by_time ON"))
     with Store(path) as store:
         assert [row.title for row in store.run(lambda one: one.list_conversations(limit=9)).rows] == ["Cats"]
+
+
+def test_when_an_index_finds_nothing_any_more_then_housekeeping_finds_that_out_and_nothing_is_lost(path: Path) -> None:
+    fill(path)
+    raw = bytearray(path.read_bytes())
+    connection = sqlite3.connect(path)
+    (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'message_by_conversation'").fetchone()
+    connection.close()
+    at = 4096 * (page - 1)
+    raw[at + 3 : at + 5] = bytes(2)  # the number of its cells
+    path.write_bytes(raw)
+    with Store(path) as store:
+        assert store.messages("c") == ()
+        store.run(Store.purge)
+        incident = store.take_incident()
+        assert incident is not None
+        assert incident.incident == "damaged"
+        assert [one.content for one in store.messages("c")] == ["Which cat?", "That cat."]
+
+
+def test_when_an_index_of_names_is_damaged_then_a_copy_is_made_all_the_same(path: Path) -> None:
+    fill(path)
+    raw = bytearray(path.read_bytes())
+    connection = sqlite3.connect(path)
+    (page,) = connection.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_message_1'"
+    ).fetchone()
+    connection.close()
+    at = 4096 * (page - 1)
+    raw[at + 8 : at + 4096] = bytes(4096 - 8)
+    path.write_bytes(raw)
+    with Store(path) as store:
+        store.run(lambda one: one.duplicate("c", "copy", "Copy"))
+        assert [one.content for one in store.messages("copy")] == ["Which cat?", "That cat."]
+
+
+def test_when_a_rule_is_broken_in_a_sound_file_then_nothing_is_moved_aside(path: Path) -> None:
+    fill(path)
+    orphan = MessageRecord("m", "nobody", "", "user", "?")
+    with Store(path) as store:
+        with pytest.raises(BugFault, match="FOREIGN KEY"):
+            store.run(lambda one: one.save({}, [orphan]))
+        assert store.take_incident() is None
