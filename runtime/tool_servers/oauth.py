@@ -135,6 +135,8 @@ async def _through(
             status = response.status_code
     except (OAuthFlowError, ValidationError, httpx.HTTPError, httpx.InvalidURL) as error:
         raise _said(error, provider, config) from error
+    except UnicodeEncodeError as error:
+        raise Lost("The server gave a token with letters that cannot be sent back.") from error
     if status in {_UNAUTHORIZED, _FORBIDDEN}:
         raise Lost(f"You are signed in, but the server still refuses ({status}).", hint="Is it the right account?")
     return _kept(config, redirect, memory, provider)

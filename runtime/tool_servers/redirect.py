@@ -89,7 +89,10 @@ class Redirect:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(_READ_S):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    status, title, text = self._answer(head)
+                    try:
+                        status, title, text = self._answer(head)
+                    except ValueError:  # of an address that is none
+                        status, title, text = 400, "This is not for you", "This address is not understood."
                     writer.write(_page(status, title, text))
                     await writer.drain()
         finally:

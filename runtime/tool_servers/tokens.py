@@ -12,6 +12,7 @@ import msgspec
 from runtime import units
 from runtime.errors import StorageFault
 from runtime.tool_servers.sign_in_store import SignIn
+from runtime.unreadable import UNREADABLE
 
 EARLY_S = 30.0
 """Renewed so long before its end, since a request takes its time."""
@@ -96,8 +97,10 @@ class TokenAuth(httpx.Auth):
             return
         try:
             renewed = msgspec.json.decode(raw, type=_Renewed)
-        except msgspec.DecodeError:
-            log.info("a tool server's token endpoint answered something else than tokens")
+        except UNREADABLE:
+            renewed = _Renewed("")
+        if not renewed.access_token.isascii() or not renewed.access_token.isprintable() or not renewed.access_token:
+            log.info("a tool server's token endpoint answered something else than tokens")  # it could not be sent
             return
         self._sign_in = msgspec.structs.replace(
             self._sign_in,

@@ -5,6 +5,7 @@ import json
 import random
 from typing import Any
 
+import httpx
 import mcp.types as mcp
 import msgspec
 from pydantic import ValidationError
@@ -17,11 +18,14 @@ from runtime.messages.tools import ToolResult, ToolServerConfig
 from runtime.tool_servers.faults import Lost
 from runtime.tool_servers.log import Lines, ServerLog
 from runtime.tool_servers.paste import read_pasted
+from runtime.tool_servers.redirect import Redirect
 from runtime.tool_servers.results import to_result
 from runtime.tool_servers.schemas import to_tools
+from runtime.tool_servers.sign_in_store import SignIn
 from runtime.tool_servers.stdio import Junk, _message_of
+from runtime.tool_servers.tokens import TokenAuth
 from tests.fuzz.damage import damaged_bytes, damaged_text
-from tests.fuzz.target import Target, cuts, json_maker, json_text_maker
+from tests.fuzz.target import Target, bytes_maker, cuts, json_maker, json_text_maker
 
 _PASTED = {
     "mcpServers": {
@@ -74,6 +78,12 @@ _MARKDOWN_WORDS = (
     *("```", "~~~", "**", "*", "_", "`", "[", "](", ")", "![", "|", "|---|", "\n\n", "\n", "    ", "\t", "> ", "- "),
     *("1. ", "#", "$", "$$", "\\[", "\\]", "\\(", "<b>", "&amp;", "&#0;", "---", "http://", "[x]", "~~", "\\"),
 )
+_TOKENS = {"access_token": "abc", "refresh_token": "r2", "expires_in": 3600, "token_type": "Bearer", "scope": "a"}
+_RETURNS = [
+    b"GET /callback?code=abc&state=s&iss=https%3A%2F%2Fa.example HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n",
+    b"GET /callback?error=access_denied&error_description=no&state=s HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n",
+    b"GET //[::1/callback?" + b"a=1&" * 80 + b" HTTP/1.1\r\nhost: 127.0.0.1:PORT\r\nX: y\r\n\r\n",
+]
 _CONFIG = ToolServerConfig("files", command="npx")
 
 
@@ -85,6 +95,8 @@ def targets() -> tuple[Target, ...]:
         Target("tool results", json_maker([_RESULT]), _check_result, (ValidationError,)),
         Target("lists of tools", json_maker([_TOOLS]), _check_tools, (ValidationError,)),
         Target("arguments of calls", json_text_maker([{"city": "Oslo", "n": [1, 2.5, None]}]), _check_arguments, ()),
+        Target("renewed tokens", json_text_maker([_TOKENS]), _check_tokens, ()),
+        Target("page of a sign-in", bytes_maker(_RETURNS), _check_return, ()),
         Target("Markdown", _markdown, _check_markdown, ()),
     )
 
@@ -134,6 +146,45 @@ def _check_arguments(raw: bytes, draw: random.Random) -> None:
     pretty(text)
     if not problem:
         assert isinstance(json.loads(text or "{}", strict=False), dict)
+
+
+def _check_tokens(raw: bytes, draw: random.Random) -> None:
+    """Whatever the endpoint answers: the request ends, with a token that can be sent."""
+    del draw
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=raw) if request.url.path == "/token" else httpx.Response(401)
+
+    async def ask() -> None:
+        one = SignIn("https://a.example/mcp", "old", "https://a.example/token", "me", refresh_token="r")
+        auth = TokenAuth(one, lambda _renewed: None)
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer), auth=auth) as client:
+            await client.post("https://a.example/mcp")
+
+    asyncio.run(ask())
+
+
+def _check_return(raw: bytes, draw: random.Random) -> None:
+    """Whatever the browser, or another program, says to the page: it answers or closes, and goes on."""
+
+    async def visit() -> None:
+        redirect = Redirect()
+        await redirect.open()
+        port = redirect.uri.split(":")[2].split("/")[0].encode()
+        redirect.state = "s"
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, told: faults.append(told))
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+        for piece in cuts(draw, raw.replace(b"PORT", port)):
+            writer.write(piece)
+        writer.write_eof()
+        said = await reader.read()
+        assert not said or said.startswith(b"HTTP/1.1 ")
+        writer.close()
+        await redirect.close()
+        assert not faults, faults
+
+    asyncio.run(visit())
 
 
 def _markdown(draw: random.Random) -> str:

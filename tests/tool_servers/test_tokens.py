@@ -90,6 +90,10 @@ def test_when_it_cannot_be_renewed_then_the_refusal_stands_and_nothing_is_lost()
         httpx.Response(503),
         httpx.Response(200, content=b"<html>"),
         httpx.Response(200, json={"token": "x"}),
+        httpx.Response(200, json={"access_token": ""}),
+        httpx.Response(200, json={"access_token": "a\u00e9"}),
+        httpx.Response(200, json={"access_token": "a\r\nx: y"}),
+        httpx.Response(200, content=b'{"x":' + b"[" * 60_000),
     ):
         site = Site(partial(always, answer))
         assert run(site, SIGN_IN) == ([401], [])
