@@ -108,13 +108,13 @@ class AppContext(QObject):
         self._garbage.start()
         self._answering.set_model_expected(True)
         self.presets.load()
-        self.store.submit(lambda store: store.mark_interrupted())
         self.conversations.refresh()
         last = self.settings.values.last_conversation
         if last:
             self.session.open(last)
         self._purge.start()
-        self._tidy()
+        self._tidy()  # checks the file; before that nothing is written, since writing spreads damage
+        self.store.submit(lambda store: store.mark_interrupted())
         self.host.start()
 
     def load_model(self, model_id: str, options: LoadOptions | None = None) -> None:

@@ -181,6 +181,22 @@ def are_tables_sound(connection: sqlite3.Connection) -> bool:
     return all(verdict == "ok" for verdict in verdicts)
 
 
+def is_schema_sound(connection: sqlite3.Connection) -> bool:
+    """Whether tables, indexes and triggers are those that the migrations make."""
+    fresh = _connect(":memory:")
+    try:
+        migrate(fresh)
+        wanted, found = (
+            set(one.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+            for one in (fresh, connection)
+        )
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
+    finally:
+        fresh.close()
+    return wanted <= found
+
+
 def _move_aside(path: Path) -> Path:
     stamp = units.now_local().strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")

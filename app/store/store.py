@@ -24,8 +24,8 @@ from app.store.codec import (
     sound_time,
     state_of,
 )
-from app.store.database import Opened, are_tables_sound, close_database, open_database, recover
-from app.store.faults import damage, fault_of, is_damage
+from app.store.database import Opened, are_tables_sound, close_database, is_schema_sound, open_database, recover
+from app.store.faults import damage, fault_of, is_damage, primary_code
 from app.store.records import (
     BUSY_STATES,
     Attachment,
@@ -143,14 +143,16 @@ class Store:
     def repair(self, error: sqlite3.Error) -> bool:
         """After an error: put the file right if it is damaged. True when trying again makes sense."""
         path = self._opened.path
-        # A rule of ours that is broken may also mean that its index is damaged.
-        is_rule = isinstance(error, sqlite3.IntegrityError) and not is_damage(error)
+        # A rule of ours that is broken may also mean that its index is damaged, a refused statement that words are.
+        is_rule = not is_damage(error) and (
+            isinstance(error, sqlite3.IntegrityError) or primary_code(error) == sqlite3.SQLITE_ERROR
+        )
         if path is None or not (is_rule or is_damage(error)):
             return False
         with self._guard() as connection:
-            if is_rule and are_tables_sound(connection):
+            if is_rule and are_tables_sound(connection) and is_schema_sound(connection):
                 return False
-            if not self._rebuild_search(connection):
+            if is_rule or not self._rebuild_search(connection):
                 connection.close()
                 self._opened = recover(path)
                 self._incidents.append(self._opened)

@@ -119,14 +119,16 @@ def _check_file(raw: bytes, draw: random.Random) -> None:
         path.write_bytes(raw)
         with Store(path) as store:
             assert store._opened.incident != "not_saved", store._opened.reason
-            store.run(Store.mark_interrupted)
             for row in store.run(lambda one: one.list_conversations(limit=50)).rows:
                 group_of(row.pinned, row.updated_s, now_local())
                 _show(store, row.id)
             store.run(lambda one: one.search(draw.choice(("cat", "*", '"', "ca", "日本")), limit=5))
             store.run(Store.presets)
+            store.run(Store.purge)  # as the window does at its start, before anything is written
+            store.run(Store.mark_interrupted)
+            for row in store.run(lambda one: one.list_conversations(limit=50)).rows:
+                store.run(lambda one, name=row.id: one.duplicate(name, f"{name} copy", "Copy"))  # type: ignore[misc]
             _write(store)
-            store.run(Store.purge)
             aside = store._opened.aside
             assert aside is None or aside.exists(), "what a person wrote was thrown away"
         with Store(path) as store:
@@ -146,7 +148,6 @@ def _show(store: Store, name: str) -> None:
     for node in transcript.path():
         transcript.view(node)
     to_markdown(record.title if record else "", "", transcript)
-    store.run(lambda one: one.duplicate(name, f"{name} copy", "Copy"))
 
 
 def _write(store: Store) -> None:

@@ -137,3 +137,14 @@ def test_when_a_rule_is_broken_in_a_sound_file_then_nothing_is_moved_aside(path:
         with pytest.raises(BugFault, match="FOREIGN KEY"):
             store.run(lambda one: one.save({}, [orphan]))
         assert store.take_incident() is None
+
+
+def test_when_words_of_a_trigger_are_damaged_then_the_next_write_brings_all_over(path: Path) -> None:
+    fill(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b"INSERT INTO message_text (rowid", b"INSERT INTO message_text (rNwid"))
+    with Store(path) as store:
+        dog = MessageRecord("m", "d", "", "user", "Dog?")
+        store.run(lambda one: one.save({"d": ConversationChange(title="Dogs")}, [dog]))
+        assert {row.title for row in store.list_conversations(limit=9).rows} == {"Cats", "Dogs"}
+        assert [row.id for row in store.search("dog", limit=9).rows] == ["d"]
