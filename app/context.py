@@ -117,14 +117,16 @@ class AppContext(QObject):
         self.store.submit(lambda store: store.mark_interrupted())
         self.host.start()
 
-    def load_model(self, model_id: str, options: LoadOptions | None = None) -> None:
+    def load_model(self, model_id: str, options: LoadOptions | None = None, *, anyway: bool = False) -> None:
         """Load a model and make it the one loaded at the next start.
 
-        `options` are remembered for it; `None` takes those remembered last.
+        `options` are remembered for it; `None` takes those remembered last. With `anyway` it is tried also where it
+        does not fit, and not at the next start.
         """
-        self.settings.update(last_model=model_id)
+        if not anyway:
+            self.settings.update(last_model=model_id)
         self._answering.set_model_expected(True)
-        self.link.load_model(model_id, options, failed=self._load_failed)
+        self.link.load_model(model_id, options, anyway=anyway, failed=self._load_failed)
 
     def close(self) -> None:
         """The window closes: stop answers, save, end the host; `closed` follows within a few seconds at most."""

@@ -281,16 +281,23 @@ class HostLink(QObject):
     # --- requests; without `failed`, a failure comes as `request_failed`
 
     def load_model(
-        self, model_id: str, options: LoadOptions | None = None, *, replace: bool = True, failed: Failed | None = None
+        self,
+        model_id: str,
+        options: LoadOptions | None = None,
+        *,
+        replace: bool = True,
+        anyway: bool = False,
+        failed: Failed | None = None,
     ) -> None:
         """Load a model; progress comes as `models_changed`. With `replace` the others are unloaded first.
 
-        `options` are remembered by the host for this model; `None` takes those remembered, or automatic ones.
+        `options` are remembered by the host for this model; `None` takes those remembered, or automatic ones. With
+        `anyway` it is tried also where the plan says that it does not fit.
         """
         self.send(
             "POST",
             "/admin/models/load",
-            LoadRequest(model_id, options, replace),
+            LoadRequest(model_id, options, replace, anyway=anyway),
             msgspec.json.Decoder(LoadedModel).decode,
             None,
             failed,

@@ -102,6 +102,9 @@ class ModelSlot:
         self.draft_path = ""
         """File of the draft model; set before the worker starts, empty without one."""
         self.on_demand = on_demand
+        self.loads_anyway = False
+        """Whether the person wants it tried though its plan says that it does not fit."""
+
         self.admission = Admission(options.max_waiting)
         """Where requests wait for their turn."""
         self.keep_s: float | None = None

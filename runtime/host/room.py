@@ -140,8 +140,8 @@ async def _room(
         return await planner.plan_load(slot.model, slot.options, staying=kept, going=going)
 
     best = await plan_with(len(order))
-    check_loadable(best, slot.model)
-    if replace:
+    check_loadable(best, slot.model, anyway=slot.loads_anyway)
+    if replace or best.verdict == "too_large":
         return Room(best, tuple(order))
     n_failed = sum(1 for one in order if one.state == "failed")
     least = max(n_failed, len(order) + 1 - most_loaded if most_loaded is not None else 0)
@@ -162,14 +162,14 @@ def is_as_good(plan: MemoryPlan, best: MemoryPlan) -> bool:
     )
 
 
-def check_loadable(plan: MemoryPlan, model: InstalledModel) -> None:
-    """Refuse a plan that says it cannot be loaded.
+def check_loadable(plan: MemoryPlan, model: InstalledModel, *, anyway: bool = False) -> None:
+    """Refuse a plan that says it cannot be loaded; `anyway`: the person wants it tried where memory is too small.
 
     Raises:
         NotEnoughMemory: it does not fit.
         ModelLoadFailed: this llama.cpp cannot load it.
     """
-    if plan.verdict == "too_large":
+    if plan.verdict == "too_large" and not anyway:
         raise NotEnoughMemory(
             plan.problem or f"{model.id} cannot be loaded now. {plan.sentence}.",
             hint="Choose a smaller quantization, a shorter context or a smaller cache type, or close other programs.",

@@ -184,12 +184,19 @@ class Supervisor:
     # --- loading ------------------------------------------------------------------------------------------
 
     async def load(
-        self, name: str, options: LoadOptions | None, *, replace: bool, only: Collection[str] = ()
+        self,
+        name: str,
+        options: LoadOptions | None,
+        *,
+        replace: bool,
+        only: Collection[str] = (),
+        anyway: bool = False,
     ) -> ModelSlot:
         """Start to load by id or path; with `replace`, the other models end at once, whatever they do.
 
         Loading a model that is loaded with the same options changes nothing. With `only`, the options of these names
-        alone are meant; the others are as they are remembered.
+        alone are meant; the others are as they are remembered. With `anyway` a plan that says it does not fit is
+        followed all the same.
 
         Raises:
             ModelNotFound: nothing of that name is on disk.
@@ -214,7 +221,7 @@ class Supervisor:
             current.on_demand = False
             self._note_loaded(current)
             return current
-        slot = self._begin(model, wanted, replace=replace, on_demand=False)
+        slot = self._begin(model, wanted, replace=replace, on_demand=False, anyway=anyway)
         self._asked_for[slot] = options
         return slot
 
@@ -352,7 +359,9 @@ class Supervisor:
             f"No model named {name!r} is installed.", hint=f"Installed: {names}.", model=name, param="model"
         )
 
-    def _begin(self, model: InstalledModel, options: LoadOptions, *, replace: bool, on_demand: bool) -> ModelSlot:
+    def _begin(
+        self, model: InstalledModel, options: LoadOptions, *, replace: bool, on_demand: bool, anyway: bool = False
+    ) -> ModelSlot:
         slot = ModelSlot(
             model,
             options,
@@ -363,6 +372,7 @@ class Supervisor:
             on_demand=on_demand,
             states_folder=self._states_folder,
         )
+        slot.loads_anyway = anyway
         before = tuple(self._slots.values())
         replaced = self._slots.pop(model.id, None)
         if replaced is not None:

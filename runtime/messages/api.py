@@ -254,13 +254,15 @@ class LoadRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """Load a model by id or path. With `replace`, the others are unloaded first.
 
     `options` are remembered for this model; `None` takes those remembered last, or automatic ones. With `only`, the
-    options of these names alone are meant, and the others stay as they are remembered.
+    options of these names alone are meant, and the others stay as they are remembered. With `anyway` it is tried also
+    where the plan says that it does not fit; once, not when it is started again later.
     """
 
     model: str
     options: LoadOptions | None = None
     replace: bool = True
     only: tuple[str, ...] = ()
+    anyway: bool = False
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

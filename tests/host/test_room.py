@@ -138,6 +138,20 @@ def test_when_it_cannot_fit_then_nobody_goes_and_it_fails() -> None:
         room_for(make_slot("odd", 5), [make_slot("a", 20)])
 
 
+def test_when_the_person_wants_it_anyway_then_all_go_for_it_but_not_for_what_no_engine_knows() -> None:
+    others = [make_slot("a", 20), make_slot("b", 10)]
+    wanted = make_slot("new", 500)
+    wanted.loads_anyway = True
+    room = room_for(wanted, others)
+    assert room.plan is not None
+    assert room.plan.verdict == "too_large"
+    assert sorted(names(room)) == ["a", "b"]
+    odd = make_slot("odd", 5)
+    odd.loads_anyway = True
+    with pytest.raises(ModelLoadFailed, match="does not know"):
+        room_for(odd, others)
+
+
 def test_when_others_are_to_be_replaced_then_all_go_but_only_for_what_can_be_loaded() -> None:
     others = [make_slot("a", 10), make_slot("b", 10)]
     assert names(room_for(make_slot("new", 10), others, replace=True)) == ["a", "b"]

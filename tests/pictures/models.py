@@ -254,6 +254,7 @@ class ModelShooter(Shooter):
             self.rest()
             self.dialog(dialog, "m08-import")
             dialog.reject()
+        self.host.emit(ModelGone("qwen3-8b-q4_k_m"))
 
     def with_popup(self, popup: object, name: str) -> None:
         """The window with a popup painted where it stands (a screen grab is not possible offscreen)."""

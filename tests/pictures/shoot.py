@@ -31,6 +31,8 @@ TITLES = (
     "Recipe for sourdough with a long cold proof",
 )
 
+SETTLE_S = 3.0
+
 
 class Shooter:
     """Holds the window and saves pictures of it."""
@@ -67,7 +69,15 @@ class Shooter:
         for theme in ("light", "dark"):
             window.choose_theme(theme)
             self.rest(0.2)
+            self._settle(window)
             window.grab().save(str(self.out / f"{name}-{theme}-{self.size}.png"))
+
+    def _settle(self, window: MainWindow) -> None:
+        """Let the transcript be drawn again in its new colours; an answer that is still being written never is."""
+        end_s = time.monotonic() + SETTLE_S
+        while not window.chat.transcript.is_settled and time.monotonic() < end_s:
+            self.app.processEvents()
+            time.sleep(0.002)
 
     def run(self, host: FakeHost, folder: DataFolder) -> None:
         """Go through the pages."""

@@ -149,6 +149,21 @@ class PlanPage(SubPage):
         self.bars.show_plan(plan)
         self.controls.show_plan(plan)
         self._show_buttons()
+        if plan.verdict == "too_large" and not self._is_loading:
+            self.message.say(
+                "warning",
+                tr(
+                    "The plan says that it does not fit. You can load it anyway: that may fail, and until then this "
+                    "computer may become very slow. Save what is open in other programs first."
+                ),
+                tr("Load anyway"),
+                lambda: self._load(anyway=True),
+            )
+
+    @property
+    def _is_loading(self) -> bool:
+        loaded = self.link.model(self._model.id)
+        return loaded is not None and loaded.state not in ("", "failed")
 
     def _measure(self) -> None:
         """Measure this computer, then plan anew with what was found."""
@@ -172,10 +187,11 @@ class PlanPage(SubPage):
 
     # --- loading
 
-    def _load(self) -> None:
+    def _load(self, *, anyway: bool = False) -> None:
         options = self.controls.options
         self._kept = options
-        self.context.load_model(self._model.id, options)
+        self.message.hide()
+        self.context.load_model(self._model.id, options, anyway=anyway)
         self._show_buttons()
 
     def _show_loaded(self) -> None:

@@ -130,7 +130,9 @@ class AdminRoutes:
     async def load(self, request: Request) -> Response:
         """POST /admin/models/load: 202 at once, progress comes as events."""
         wanted = await read_struct(request, LoadRequest)
-        slot = await self._supervisor.load(wanted.model, wanted.options, replace=wanted.replace, only=wanted.only)
+        slot = await self._supervisor.load(
+            wanted.model, wanted.options, replace=wanted.replace, only=wanted.only, anyway=wanted.anyway
+        )
         return json_answer(slot.public(), 202)
 
     async def unload(self, request: Request) -> Response:

@@ -117,6 +117,25 @@ def test_when_it_does_not_fit_then_the_reason_stands_there_and_load_is_off(
     assert "Choose a smaller quantization" in texts(cover)
     cover.controls.layers.edited.emit(None)
     until(cover.load.isEnabled)
+    assert cover.message.text == ""
+    assert fake_host.loads == []
+
+
+def test_when_it_does_not_fit_then_it_can_be_loaded_anyway_once_and_not_at_the_next_start(
+    open_page: Open, fake_host: FakeHost, context: AppContext, until: Until
+) -> None:
+    fake_host.library.devices = (SMALL_GPU, CPU)
+    before = context.settings.values.last_model
+    cover = open_page()
+    cover.controls.layers.edited.emit(37)
+    until(lambda: "may become very slow" in cover.message.text)
+    cover.message._button.click()
+    until(lambda: bool(fake_host.loads))
+    (asked,) = fake_host.loads
+    assert (asked.model, asked.anyway) == ("big", True)
+    assert asked.options is not None
+    assert asked.options.n_gpu_layers == 37
+    assert context.settings.values.last_model == before
 
 
 def test_when_there_is_no_gpu_then_its_slider_is_not_shown(open_page: Open, fake_host: FakeHost) -> None:
