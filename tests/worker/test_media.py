@@ -1,5 +1,6 @@
 """Decoding, cutting up and encoding with a real projector of each kind."""
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_when_pictures_of_all_sizes_and_formats_come_then_each_becomes_rows(rig:
         assert [len(rows) for rows in medium.rows] == [len(chunk.tokens) for chunk in medium.chunks]
         assert all(np.isfinite(rows).all() for rows in medium.rows)
     rig.reader.encode(rig.picture(gif(20, 10)))
+
+
+def test_when_a_webp_comes_then_its_rows_are_those_of_the_same_pixels(rig: Rig) -> None:
+    images = pytest.importorskip("PIL.Image", reason="the environment was set up before Pillow was locked")
+    whole = png(90, 60, seed=7)
+    packed = io.BytesIO()
+    with images.open(io.BytesIO(whole)) as picture:
+        picture.save(packed, "WEBP", lossless=True)
+    rows = []
+    for data in (whole, packed.getvalue()):
+        medium = rig.picture(data)
+        rig.reader.encode(medium)
+        assert medium.rows is not None
+        rows.append(np.concatenate(medium.rows))
+    np.testing.assert_array_equal(rows[0], rows[1])
+    with pytest.raises(BadRequest, match="damaged"):
+        rig.picture(packed.getvalue()[:-200])
 
 
 def test_when_a_picture_comes_again_then_its_rows_come_from_the_cache(rig: Rig) -> None:

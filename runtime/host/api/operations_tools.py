@@ -2,6 +2,7 @@
 
 from runtime.host.api.operations import EVENTS, Operation
 from runtime.messages.tools import (
+    SignInBegun,
     ToolCallEvent,
     ToolCallRequest,
     ToolServerChange,
@@ -23,6 +24,9 @@ TOOLS_OPERATIONS = (
     Operation("post", "/admin/tools/start", "Start one that is not running.", ToolServerRequest, ToolServerInfo),
     Operation("post", "/admin/tools/restart", "Start one anew.", ToolServerRequest, ToolServerInfo),
     Operation("post", "/admin/tools/log", "What one wrote lately.", ToolServerRequest, ToolServerLog),
+    Operation("post", "/admin/tools/sign-in", "Begin a sign-in to one.", ToolServerRequest, SignInBegun),
+    Operation("post", "/admin/tools/sign-in/cancel", "Give it up.", ToolServerRequest, status=204),
+    Operation("post", "/admin/tools/sign-out", "Forget the sign-in.", ToolServerRequest, ToolServerInfo),
     Operation(
         "post",
         "/admin/tools/call",
