@@ -2,10 +2,12 @@
 
 Bodies of every dialect (as the official clients send them), GBNF, JSON schemas, patterns, chat templates, streams of
 tool calls and thoughts at every cut, event streams, frames, answers of the hub and of tool servers, Markdown, pictures
-and sounds (decoded in a process of their own), and every file that a disk or a hand can damage: settings, conversations,
-the catalogue, prompt states, secrets, certificates, headers of adapters and projectors, other programs' settings. A finding is an exception that the parser does not promise, an input that takes too long, or an
-answer that depends on where a stream was cut; it is written to the findings folder, to become a test. What reads GGUF
-headers has a fuzzing of its own: `python -m tests.fuzz.gguf`.
+and sounds (decoded in a process of their own), and every file that a disk or hand can damage: settings, conversations,
+the catalogue, prompt states, secrets, certificates, headers of adapters and projectors, other programs' settings.
+
+A finding is an exception that the parser does not promise, an input that takes too long, or an answer that depends on
+where a stream was cut; it is written to the findings folder, to become a test. What reads GGUF headers has a fuzzing of
+its own: `python -m tests.fuzz.gguf`.
 """
 
 import argparse
