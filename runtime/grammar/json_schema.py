@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from runtime.grammar.formats import PATTERNS, SHORTER
-from runtime.grammar.numbers import integer_between, number_between
+from runtime.grammar.numbers import UNREACHABLE, integer_between, number_between
 from runtime.grammar.regex import read_pattern
 from runtime.grammar.rules import RuleSet, counted, either, either_text, literal, sequence
 from runtime.grammar.schema_objects import ObjectWriter
@@ -402,17 +402,25 @@ class SchemaWriter:
 
 
 def _bound(inclusive: Decimal | None, exclusive: Decimal | None, *, is_low: bool) -> tuple[Decimal | None, bool]:
-    """The stricter of two bounds, and whether it excludes itself."""
+    """The stricter of two bounds, and whether it excludes itself; None where nothing that is written comes near it."""
     if exclusive is None or inclusive is None:
-        return (inclusive, False) if exclusive is None else (exclusive, True)
-    stricter = exclusive >= inclusive if is_low else exclusive <= inclusive
-    return (exclusive, True) if stricter else (inclusive, False)
+        bound, excludes = (inclusive, False) if exclusive is None else (exclusive, True)
+    else:
+        stricter = exclusive >= inclusive if is_low else exclusive <= inclusive
+        bound, excludes = (exclusive, True) if stricter else (inclusive, False)
+    if bound is None or abs(bound) < UNREACHABLE:
+        return bound, excludes
+    if (bound < 0) is is_low:  # what a double can hold at most, as many libraries write where there is no bound
+        return None, False
+    raise wrong(f"numbers beyond {UNREACHABLE:.0e} are not supported as a {'minimum' if is_low else 'maximum'}")
 
 
 def _whole_step(step: Decimal) -> int:
     """`multipleOf` of whole numbers."""
     whole = int(step)
-    if step != whole or whole < 1:
+    if step <= 0:
+        raise wrong('"multipleOf" must be above 0')
+    if step != whole:
         raise unsupported("multipleOf", "with a fraction")
     return whole
 

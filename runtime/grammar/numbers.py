@@ -8,6 +8,8 @@ MAX_DIGITS = 15
 """Digits of a whole number beyond those of its bound: what a double holds exactly."""
 MAX_FRACTION = 6
 """Fraction digits beyond those of a bound."""
+UNREACHABLE = Decimal("1e114")
+"""No number is written so far from 0: 15 digits, and an exponent of two."""
 INTEGER = '"-"? ("0" | [1-9] [0-9]{0,14})'
 NUMBER = INTEGER + ' ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?'
 

@@ -91,3 +91,19 @@ def test_when_texts_begin_alike_then_the_tree_takes_exactly_them() -> None:
         assert takes(grammar, text), text
     for text in ("c", "abcd", "k", "k60", 'q"'):
         assert not takes(grammar, text), text
+
+
+@pytest.mark.parametrize("kind", ["number", "integer"])
+def test_when_bounds_are_what_a_double_holds_then_they_are_none(kind: str) -> None:
+    most = 1.7976931348623157e308
+    assert grammar_of({"type": kind, "minimum": -most, "maximum": most}) == grammar_of({"type": kind})
+    assert grammar_of({"type": kind, "minimum": 3, "maximum": most}) == grammar_of({"type": kind, "minimum": 3})
+    for schema in ({"minimum": most}, {"exclusiveMaximum": -most}):
+        with pytest.raises(BadRequest, match=r"numbers beyond 1e\+114"):
+            grammar_of({"type": kind, **schema})
+
+
+def test_when_a_step_is_0_then_it_says_above_0() -> None:
+    for step in (0, -2):
+        with pytest.raises(BadRequest, match='"multipleOf" must be above 0'):
+            grammar_of({"type": "integer", "multipleOf": step})
