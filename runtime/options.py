@@ -197,7 +197,13 @@ class LoadOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         _meta("Longest draft", "Most tokens guessed at once; fewer where they do not pay.", "tokens"),
     ] = None
     draft_p_min: Annotated[
-        float, _meta("Least draft probability", "The draft model stops at a token it is less sure of.", ge=0, le=1)
+        float,
+        _meta(
+            "Least draft probability",
+            "The draft model, or the heads, stop at a token they are less sure of.",
+            ge=0,
+            le=1,
+        ),
     ] = 0.0
 
     @property
