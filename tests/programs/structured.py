@@ -65,7 +65,7 @@ def smolagents(address: str, model: str) -> Checks:
     asked = [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
 
     def called() -> object:
-        (call,) = llm.generate(asked, tools_to_call_from=[weather]).tool_calls
+        call, *_others = llm.generate(asked, tools_to_call_from=[weather]).tool_calls
         arguments = call.function.arguments
         return isinstance((json.loads(arguments) if isinstance(arguments, str) else arguments)["city"], str)
 

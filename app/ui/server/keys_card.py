@@ -160,6 +160,8 @@ class KeysCard(WatchedCard):
     def show_keys(self, keys: tuple[ApiKeyInfo, ...]) -> None:
         """Show these."""
         now_s = units.now()
+        if [key.name for key in keys] != [self._last]:
+            self.question.hide()
         self._text.setText(
             tr("Requests need one of these keys.")
             if keys
