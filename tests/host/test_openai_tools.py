@@ -122,6 +122,16 @@ def test_when_effort_is_given_then_thought_is_switched(
     assert json.loads(shape["template_values"]) == {"enable_thinking": True}
 
 
+@pytest.mark.parametrize("name", ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"])
+def test_when_a_budget_goes_by_another_name_then_it_holds_and_minus_one_is_none(
+    client: openai.OpenAI, name: str
+) -> None:
+    for budget, told in ((7, 7), (0, 0), (-1, None)):
+        assert described(client, extra_body={name: budget})["shape"].get("reasoning_budget") == told
+    with pytest.raises(openai.BadRequestError, match="reasoning_budget"):
+        described(client, extra_body={name: -5})
+
+
 def test_when_results_are_sent_then_they_belong_to_their_calls(client: openai.OpenAI) -> None:
     calls = [
         {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}},

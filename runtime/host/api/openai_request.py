@@ -35,8 +35,13 @@ _ALIASES = {
     "n_predict": "max_tokens",
     "repetition_penalty": "repeat_penalty",
     "typ_p": "typical_p",
+    "reasoning_budget_tokens": "reasoning_budget",
+    "thinking_budget_tokens": "reasoning_budget",
 }
-"""Other names of the same option. The first one wins over `max_tokens`, as in OpenAI's own API."""
+"""Other names of the same option. The first one wins over `max_tokens`, as in OpenAI's own API; the last two are
+llama-server's (`tools/server/server-common.cpp`)."""
+_ANY_BUDGET = -1
+"""llama-server's word for thought without a bound."""
 
 ModelName = Annotated[str, msgspec.Meta(max_length=1024)]
 
@@ -90,7 +95,8 @@ class _Common(SamplingOptions, frozen=True, forbid_unknown_fields=False):
 class ChatBody(_Common, frozen=True, forbid_unknown_fields=False):
     """POST /v1/chat/completions. Beside these, `max_completion_tokens` is another name of `max_tokens`.
 
-    `json_schema` and `chat_template_kwargs` are llama-server's; `reasoning_budget` bounds the tokens of thought.
+    `json_schema` and `chat_template_kwargs` are llama-server's; `reasoning_budget` bounds the tokens of thought (-1: no
+    bound).
     """
 
     messages: tuple[ChatMessage, ...] = ()
@@ -254,6 +260,8 @@ def _without_nulls(raw: Raw) -> Raw:
     for alias, name in _ALIASES.items():
         if alias in kept and (name not in kept or alias == "max_completion_tokens"):
             kept[name] = kept[alias]
+    if kept.get("reasoning_budget") == _ANY_BUDGET:
+        del kept["reasoning_budget"]
     return kept
 
 
