@@ -15,6 +15,7 @@ from runtime.host.worker_process import (
     MAX_TAIL_LINES,
     Outcome,
     Tail,
+    environment,
     outcome_of,
     start_process,
 )
@@ -122,3 +123,18 @@ def test_when_ctrl_c_is_pressed_in_the_terminal_then_the_child_does_not_get_it()
 def test_when_the_program_is_not_there_then_os_error() -> None:
     with pytest.raises(OSError, match="nonexistent"):
         asyncio.run(start_process(("/nonexistent/program",), ""))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's own setting")
+def test_when_a_worker_starts_then_it_may_use_huge_pages_unless_the_person_said_otherwise() -> None:
+    assert environment({"A": "b"}) == {"A": "b", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    other = "glibc.malloc.check=1"
+    assert environment({"GLIBC_TUNABLES": other})["GLIBC_TUNABLES"] == f"{other}:glibc.malloc.hugetlb=1"
+    assert environment({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}
+    lines: list[str] = []
+
+    async def told() -> None:
+        await (await start_process(python("import os; print(os.environ['GLIBC_TUNABLES'])"), "", lines.append)).wait()
+
+    asyncio.run(told())
+    assert "glibc.malloc.hugetlb" in lines[-1]
