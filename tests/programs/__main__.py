@@ -2,7 +2,7 @@
 
 `python -m tests.programs [FOLDER]` installs them with pip and npm (into FOLDER, where they stay for the next time, or
 into a passing one), starts a host, runs the checks beside this file, and ends with 1 if one failed. They are no part of
-`make test`, because they are large and other people's. `--only agents` runs one of the scripts.
+`make test`, because they are large and other people's. `--only frameworks` runs one of the scripts.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tests.e2e.conftest import HostUnderTest
 
 PYTHON: dict[str, tuple[str, ...]] = {
     "clients": ("langchain-openai==1.7.4", "litellm==1.110.2", "llama-index-llms-openai-like==0.8.1"),
-    "agents": ("pydantic-ai-slim[openai,anthropic]==2.68.0", "openai-agents==0.24.0"),
+    "frameworks": ("pydantic-ai-slim[openai,anthropic]==2.68.0", "openai-agents==0.24.0"),
     "structured": (
         "instructor==1.17.0",
         "smolagents[openai]==1.26.0",

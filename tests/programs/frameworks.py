@@ -1,4 +1,4 @@
-"""Frameworks for agents against a Deskside server: `python agents.py ADDRESS MODEL`, where they are installed.
+"""Frameworks for agents against a Deskside server: `python frameworks.py ADDRESS MODEL`, where they are installed.
 
 Each has text, a form of the answer and a tool that must be called. Prints a line a check; ends with 1 if any failed.
 The programs are no part of the development environment.
