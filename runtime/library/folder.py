@@ -352,12 +352,17 @@ class Library:
         return find_roots(self._folder, self._options, self._around, also)
 
     def _look(self) -> Seen:
+        roots, silent = self._answering_roots()
+        return look(self._looker, roots, self._table.in_place(), self._starter_path, silent)
+
+    def _answering_roots(self) -> tuple[Roots, tuple[str, ...]]:
+        """Where to look, and what did not answer when that was found out."""
         self._roots_lane.begin()
         answer = self._roots_lane.finish(time.monotonic())
-        roots = answer.value
-        if roots is None:  # not even where to look could be found out; the main folder's lane says why
-            roots = Roots((Root(self.main, "deskside", is_main=True),), ())
-        return look(self._looker, roots, self._table.in_place(), self._starter_path, answer.silent)
+        if answer.value is not None:
+            return answer.value, answer.silent
+        # Not even where to look could be found out; the main folder's lane says why.
+        return Roots((Root(self.main, "deskside", is_main=True),), ()), answer.silent
 
     def _scan(self) -> Listed:
         with self._lock:
@@ -397,9 +402,11 @@ class Library:
         found = lookup.by_name(name_or_path, (model for _, model in listed.values()))
         if found is not None:
             return listed[found.id]
-        self.check_silent(name_or_path)
+        if self._looker.is_silent(name_or_path):
+            self.check_silent(name_or_path)
         path, is_file, is_there = lookup.as_path(name_or_path)
         if not is_file:
+            self.check_silent(name_or_path)
             raise lookup.not_found(name_or_path, path, (model for _, model in listed.values()), is_there=is_there)
         absolute = path.absolute()
         for entry, model in listed.values():
@@ -419,12 +426,12 @@ class Library:
         beside = [one for one in walk(file.path.parent).files if one.path.parent == file.path.parent]
         if file.path not in {one.path for one in beside}:
             beside.append(file)  # its name does not end as a model's does
-        return entry_at(file, beside, self._roots(), self._reader)
+        return entry_at(file, beside, self._answering_roots()[0], self._reader)
 
     def _importable(self, source: Path) -> list[Entry]:
         if source.is_dir():
             with self._lock:
-                roots = Roots((Root(source.absolute(), "folder"),), self._roots().foreign)
+                roots = Roots((Root(source.absolute(), "folder"),), self._answering_roots()[0].foreign)
                 seen = look(Looker(self._table.has_reading), roots, (), None)
                 self._reader.offer(seen.readings)
                 entries = entries_of(seen.sight, self._reader)
@@ -455,7 +462,7 @@ class Library:
     def _is_own(self, file: DiskFile, entry: Entry) -> bool:
         known = self._table.get(file)
         is_ours = known is not None and known.is_ours
-        return self._roots().owner(file.real, entry.origin, is_ours=is_ours) in OWN
+        return self._answering_roots()[0].owner(file.real, entry.origin, is_ours=is_ours) in OWN
 
     def _is_default(self, path: Path) -> bool:
         return path == self._folder.models

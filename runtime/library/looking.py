@@ -10,7 +10,7 @@ from runtime.library.disk import DiskFile, look_at, walk
 from runtime.library.facts import Reading, is_lasting, read_file
 from runtime.library.foreign import PROGRAMS
 from runtime.library.foreign.program import ForeignModel, Listing
-from runtime.library.patience import Lane, NotAnswering, touch, words_for
+from runtime.library.patience import Lane, NotAnswering, leads_to, touch, words_for
 from runtime.library.roots import Root, Roots, free_bytes
 
 _STILL_LOOKING = "This folder is still being looked through."
@@ -51,6 +51,10 @@ class Looker:
     def silent(self) -> tuple[str, ...]:
         """Paths that did not answer the last time."""
         return self._silent
+
+    def is_silent(self, path: str) -> bool:
+        """Whether a path leads where nothing answered the last time. Does not ask the disk where it leads."""
+        return leads_to(path, self._silent) != ""
 
     def look(
         self, roots: Roots, in_place: Sequence[Path], also_silent: tuple[str, ...] = ()

@@ -68,7 +68,7 @@ class _Look:
     def touch(self, path: str) -> None:
         if self.is_abandoned:
             raise _Abandoned
-        place = _one_of(path, self._silent) if self._silent else ""
+        place = leads_to(path, self._silent) if self._silent else ""
         if place:
             self.passed_over.append(place)
             raise NotAnswering(f"{path} does not answer")
@@ -175,7 +175,7 @@ def words_for(silent: tuple[str, ...]) -> str:
     return f"{first}{more} does not answer. If it is on another drive or in the network, check the connection."
 
 
-def _one_of(path: str, silent: tuple[str, ...]) -> str:
+def leads_to(path: str, silent: tuple[str, ...]) -> str:
     """Which of these a path is, lies below, or leads to the same place as; "" none."""
     target = _target(path)
     for place in silent:

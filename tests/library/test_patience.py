@@ -121,6 +121,23 @@ def test_name_of_a_model_when_its_folder_does_not_answer_then_that_is_said(
     assert caught.value.status == 503
 
 
+def test_path_when_another_folder_does_not_answer_then_it_is_found_and_one_in_there_is_not_waited_for(
+    shelf: Shelf, tmp_path: Path, kill: Callable[[Path], DeadDrive]
+) -> None:
+    nas = tmp_path / "nas"
+    there, elsewhere = put_model(nas / "there.gguf", name="B"), put_model(tmp_path / "else" / "one.gguf", name="C")
+    here = shelf.put("here.gguf", name="A")
+    shelf.with_options(folders=(str(nas),))
+    library = shelf.library()
+    drive = kill(nas)
+    assert library.resolve(str(elsewhere)).path == str(elsewhere)
+    assert library.resolve(str(here)).id == "here"
+    asked = drive.n_waiting
+    with pytest.raises(StorageFault, match="does not answer"):
+        library.resolve(str(there))
+    assert drive.n_waiting == asked
+
+
 @needs_links
 def test_link_to_a_drive_that_does_not_answer_when_listed_then_the_rest_of_the_folder_is(
     shelf: Shelf, tmp_path: Path, rows: Rows, kill: Callable[[Path], DeadDrive]
