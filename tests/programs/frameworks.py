@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -26,7 +26,7 @@ class Cat(BaseModel):
     legs: int = Field(ge=0, le=8)
 
 
-def get_weather(city: str) -> str:
+def get_weather(city: Annotated[str, Field(max_length=15)]) -> str:
     """Weather of a city.
 
     Args:
@@ -71,10 +71,10 @@ def pydantic_ai(address: str, model: str) -> Checks:
 def openai_agents(address: str, model: str) -> Checks:
     """Checks of openai-agents, on both of OpenAI's APIs."""
     library = importlib.import_module("agents")
-    client = importlib.import_module("openai").AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
+    openai = importlib.import_module("openai")
     library.set_tracing_disabled(True)
     tool = library.function_tool(get_weather)
-    forced = library.ModelSettings(tool_choice="required", max_tokens=80, temperature=0)
+    forced = library.ModelSettings(tool_choice="required", parallel_tool_calls=False, max_tokens=120, temperature=0)
     free = library.ModelSettings(max_tokens=120, temperature=0)
 
     def called(chosen: Any) -> object:
@@ -99,10 +99,12 @@ def openai_agents(address: str, model: str) -> Checks:
 
     checks: Checks = {}
     for kind, make in (("chat", library.OpenAIChatCompletionsModel), ("responses", library.OpenAIResponsesModel)):
-        chosen = make(model=model, openai_client=client)
-        checks[f"openai-agents ({kind}): forced tool and its result"] = partial(called, chosen)
-        checks[f"openai-agents ({kind}): by a schema"] = partial(formed, chosen)
-        checks[f"openai-agents ({kind}): streamed text"] = partial(run, chosen)
+        # A client of its own for each check: a connection belongs to the loop that opened it.
+        clients = [openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none") for _ in range(3)]
+        first, second, third = (make(model=model, openai_client=client) for client in clients)
+        checks[f"openai-agents ({kind}): forced tool and its result"] = partial(called, first)
+        checks[f"openai-agents ({kind}): by a schema"] = partial(formed, second)
+        checks[f"openai-agents ({kind}): streamed text"] = partial(run, third)
     return checks
 
 
