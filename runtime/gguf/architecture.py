@@ -8,7 +8,7 @@ Not in here: how many cells a cache has, where a layer is placed, compute buffer
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -314,7 +314,7 @@ class _Parts:
         self.output: list[TensorInfo] = []
         self.repeating: list[list[TensorInfo]] = [[] for _ in range(n_layer)]
         self.skipped: list[TensorInfo] = []
-        self._predicting: list[list[TensorInfo]] = [[] for _ in range(n_layer)]
+        self._predicting: defaultdict[int, list[TensorInfo]] = defaultdict(list)
         # LFM2 calls its output norm so (a name that its converter got wrong, kept for old files).
         first = () if architecture.startswith("lfm2") else _FIRST_LAYER
         for tensor in tensors:
@@ -339,7 +339,7 @@ class _Parts:
 
     def heads(self, memory: Memory) -> Iterable[LayerShape]:
         """The layers that predict further tokens, as they are when they are loaded; none where they are left out."""
-        first = self._predicting[memory.n_trunk] if memory.n_trunk < len(self._predicting) else []
+        first = self._predicting[memory.n_trunk]
         if any(tensor.name.endswith(".nextn.eh_proj.weight") for tensor in first):
             for index, kept in enumerate(memory.heads, memory.n_trunk):
                 yield self._shape(index, self._predicting[index], kept)

@@ -300,7 +300,7 @@ def memory_of(header: GgufHeader) -> Memory:
     return Memory(
         layers=layers,
         heads=_predicting(keys, read, n_trunk) if len(layers) == len(read) else (),
-        n_trunk=len(layers) - n_predict,
+        n_trunk=max(len(layers) - n_predict, 0),
         n_embd=keys.number("embedding_length"),
         n_ff=keys.number("expert_feed_forward_length") or keys.number("feed_forward_length"),
         n_ctx_train=keys.number("context_length"),

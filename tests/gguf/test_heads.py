@@ -45,6 +45,22 @@ def test_heads_when_the_quantization_is_another_then_grow_with_the_model() -> No
     assert scaled_to(shape, 2 * shape.size_bytes).heads[0].weight_bytes == 2 * shape.heads[0].weight_bytes
 
 
+def test_tensors_when_they_belong_to_layers_that_are_not_there_then_are_skipped() -> None:
+    far = TensorInfo("blk.99.attn_q.weight", (64, 64), F32, 0)
+    for n_predict in (0, 1):
+        shape = made("glm4moe", HEAD, far, n_predict=n_predict)
+        assert shape.skipped_bytes == 64 * 64 * 4 + 128 * 64 * 4
+        assert all(layer.weight_bytes == 0 for layer in shape.heads) or n_predict
+
+
+def test_heads_when_more_are_promised_than_there_are_layers_then_no_layer_is_made_up() -> None:
+    keys: Mapping[str, MetaValue] = {"block_count": 2, "nextn_predict_layers": 4_000_000_000}
+    for tensors in ((HEAD,), (TensorInfo("blk.0.nextn.eh_proj.weight", (128, 64), F32, 0), SECOND), ()):
+        shape = shape_of([header_of((EMBEDDING, OUTPUT, QUERY, *tensors), "glm4moe", keys=keys)])
+        assert [head.index for head in shape.heads] in ([], [0, 1])
+        assert shape.n_layer == 2
+
+
 @pytest.mark.parametrize("architecture", ["glm4moe", "deepseek2", "qwen35"])
 def test_heads_when_a_whole_file_is_read_then_can_guess(tmp_path: Path, architecture: str) -> None:
     shape = read_shape(write_with_heads(tmp_path / "model.gguf", architecture, n_trunk=4))
