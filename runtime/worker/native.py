@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int8, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-# GNU OpenMP reads this once, when llama.cpp brings it in: rounds a thread spins at a barrier before it sleeps. They must
-# outlast what lies between two decodes and what the host does meanwhile, or the threads sleep and are woken for every
-# token. By default it is 300,000: where other programs use the cores too, that burns the time the late thread needs.
-# (Two busy programs on two cores, 2026-11-30, ms a token, means of three: 20,000 and 100,000 rounds 24 to 30, 300,000
-# rounds 24 to 81.)
+# GNU OpenMP reads this once, when llama.cpp brings it in: rounds that a thread spins at a barrier before it sleeps.
+# They must outlast what lies between two decodes, or the threads sleep and are woken for every token. By default it
+# is 300,000: where other programs use the cores too, that burns the time the late thread needs. (Two busy programs on
+# two cores, 2026-11-30, ms a token, means of 12 tokens: 20,000 and 100,000 rounds 24 to 30, 300,000 rounds 24 to 81.)
 os.environ.setdefault("GOMP_SPINCOUNT", "50000")
 # An assertion of llama.cpp would otherwise start a debugger for its backtrace, which can take seconds.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
