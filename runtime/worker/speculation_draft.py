@@ -21,6 +21,7 @@ from runtime.worker import native
 from runtime.worker.batch import BatchArrays
 from runtime.worker.load import LlamaModel
 from runtime.worker.logits import LogitRows
+from runtime.worker.speculation_rest import Rest
 
 MAX_VOCAB_DIFFERENCE = 128
 FIRST_COMPARED_TOKEN = 5
@@ -30,8 +31,6 @@ _SMOOTHING = 0.1
 _FEW_ROWS = 8
 """A step that has more to catch up with says nothing about the time a guess takes."""
 _NO_ROOM = 1  # llama_decode
-FIRST_REST, LONGEST_REST = 32, 2048
-"""Guesses not asked for after the memory was too small for all conversations: each new try reads them again."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,8 +103,7 @@ class DraftModelDrafter:
         self._p_min = p_min
         self._held = [_Held() for _ in range(resolved.n_seq_max)]
         self._is_broken = False
-        self._rest = 0
-        self._next_rest = FIRST_REST
+        self._rest = Rest()
         native.memory_clear(self._memory, False)
 
     def take_decode_s(self) -> float:
@@ -115,8 +113,7 @@ class DraftModelDrafter:
 
     def look(self, unit: Unit) -> int:
         """See `Drafter.look`: all its guesses are of one kind."""
-        if self._rest:
-            self._rest -= 1
+        if self._rest.passes():
             return -1
         return -1 if self._is_broken or not 0 <= unit.seq_id < len(self._held) else 0
 
@@ -142,7 +139,7 @@ class DraftModelDrafter:
             n_guessed += n_new
         took_s = time.perf_counter() - began_s
         if n_guessed:
-            self._next_rest = FIRST_REST
+            self._rest.forget()
         if n_guessed and n_caught_up <= _FEW_ROWS * len(wishes):
             each_s = took_s / n_guessed
             self.token_s += (_SMOOTHING if self.token_s else 1.0) * (each_s - self.token_s)
@@ -200,8 +197,7 @@ class DraftModelDrafter:
             return True
         native.memory_clear(self._memory, False)
         self._held = [_Held() for _ in self._held]
-        self._rest = self._next_rest
-        self._next_rest = min(2 * self._next_rest, LONGEST_REST)
+        self._rest.begin()
         if code != _NO_ROOM:
             _log.error("the draft model cannot go on (llama_decode returned %d): nothing is drafted any more", code)
             self._is_broken = True

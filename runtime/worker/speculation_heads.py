@@ -26,6 +26,7 @@ from runtime.worker import native
 from runtime.worker.batch import BatchArrays
 from runtime.worker.load import LlamaModel
 from runtime.worker.logits import LogitRows
+from runtime.worker.speculation_rest import Rest
 
 Row = NDArray[np.float32]
 
@@ -35,8 +36,6 @@ _SMOOTHING = 0.1
 _FEW_ROWS = 8
 """A step that has more to feed says nothing about the time a guess takes."""
 _NO_ROOM = 1  # llama_decode
-FIRST_REST, LONGEST_REST = 32, 2048
-"""Guesses not asked for after the heads' memory was too small."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,8 +84,7 @@ class HeadsDrafter:
         self._p_min = p_min
         self._followed = [_Followed() for _ in range(resolved.n_seq_max)]
         self._is_broken = False
-        self._rest = 0
-        self._next_rest = FIRST_REST
+        self._rest = Rest()
         native.memory_clear(self._memory, False)
 
     def take_decode_s(self) -> float:
@@ -252,8 +250,7 @@ class HeadsDrafter:
             return True
         for seq_id, held in enumerate(self._followed):
             self._begin(seq_id, held.end)
-        self._rest = self._next_rest
-        self._next_rest = min(2 * self._next_rest, LONGEST_REST)
+        self._rest.begin()
         if code != _NO_ROOM:
             _log.error("the multi-token heads cannot go on (llama_decode returned %d): they guess no more", code)
             self._is_broken = True
@@ -263,8 +260,7 @@ class HeadsDrafter:
 
     def look(self, unit: Unit) -> int:
         """See `Drafter.look`: all its guesses are of one kind."""
-        if self._rest:
-            self._rest -= 1
+        if self._rest.passes():
             return -1
         return -1 if self._is_broken or not 0 <= unit.seq_id < len(self._followed) else 0
 
@@ -302,7 +298,7 @@ class HeadsDrafter:
         self._decode_s += after_s - before_s
         n_guessed = sum(len(wish.tokens) for wish in going)
         if n_guessed:
-            self._next_rest = FIRST_REST
+            self._rest.forget()
         if n_guessed and n_fed <= _FEW_ROWS * len(going):
             each_s = (after_s - began_s) / n_guessed
             self.token_s += (_SMOOTHING if self.token_s else 1.0) * (each_s - self.token_s)
